@@ -34,7 +34,7 @@ use kernel::sync::atomic::{
 
 use self::kind::Kind;
 use crate::bindings;
-use crate::proto::choice::Wanted;
+use crate::uapi::nl;
 
 /// The threshold that suits the adapter of a connection.
 pub(crate) const ADAPTERS: i32 = -1;
@@ -169,7 +169,7 @@ macro_rules! params {
 params! {
     ANY_TIME sdp_zcopy_thresh: "int" Kind::Number { least: ADAPTERS, most: i32::MAX }, ADAPTERS,
         "Minimum size in bytes of a send without a copy; 0 for none, -1 for a value that suits the adapter. Initial value of namespaces";
-    ANY_TIME sdp_zcopy_mode: "name" Kind::Choice(&Wanted::NAMES), 0,
+    ANY_TIME sdp_zcopy_mode: "name" Kind::Choice(&nl::MODES), 0,
         "Path of sends: auto, copy, sync, async, or sink (to waiting readers). Initial value of namespaces";
     ANY_TIME sdp_fault_policy: "name" Kind::Choice(&["copy", "block"]), 0,
         "Effect of a write to memory of a send that has returned and is in flight: copy (the page) or block (the writer). Initial value of namespaces";
@@ -190,13 +190,13 @@ params! {
     ANY_TIME sdp_fastopen: "int" Kind::Number { least: 0, most: 1 }, 0,
         "Whether MSG_FASTOPEN connects, which bypasses the check of connect() by security modules: 0 or 1. Initial value of namespaces";
     ANY_TIME sdp_tcp_fallback: "int" Kind::Number { least: 0, most: 1 }, 0,
-        "Whether sockets of AF_INET use TCP where SDP cannot connect, which bypasses the check of connect() by security modules: 0 or 1. Initial value of namespaces";
+        "Whether sockets of AF_INET and AF_INET6 with protocol 257 become TCP sockets if SDP cannot connect, which bypasses the check of connect() by security modules: 0 or 1. Initial value of namespaces";
     ANY_TIME sdp_max_connections: "int" AS_MANY, 0,
         "Maximum number of connections of a namespace; 0 for a limit by the machine's memory. Initial value of namespaces";
     ANY_TIME sdp_max_user_connections: "int" AS_MANY, 0,
         "Maximum number of connections of a user other than root in all namespaces; 0 for half of the limit by memory. Initial value of namespaces";
     ANY_TIME sdp_max_orphans: "int" AS_MANY, 0,
-        "Maximum number of connections of a namespace that no program has open; 0 for a quarter of its connections. Initial value of namespaces";
+        "Maximum number of connections of a namespace that no program has open; 0 for a quarter of the limit by memory. Initial value of namespaces";
     AT_LOAD top_mem_usage: "int" Kind::Number { least: 0, most: MOST_MIB }, 0,
         "Maximum memory of all sockets' buffers together in MiB; 0 for a part of the machine's memory";
     AT_LOAD sdp_break: "int" Kind::Number { least: 0, most: RULES }, 0,

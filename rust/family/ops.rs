@@ -20,6 +20,7 @@ use crate::bindings::{
     socket, //
 };
 use crate::inet::addr::{
+    self,
     Storage,
     AF_INET6_SDP,
     AF_INET_SDP, //
@@ -53,9 +54,8 @@ use crate::sdp::send::sendmsg;
 const AF_UNSPEC: u16 = bindings::AF_UNSPEC as u16;
 const AF_INET: u16 = bindings::AF_INET as u16;
 pub(super) const AF_INET6: u16 = bindings::AF_INET6 as u16;
-/// The length of an IPv6 address without the scope, which RFC 2133 does not have: the shortest that
-/// the core accepts.
-pub(super) const SIN6_LEN_RFC2133: i32 = 24;
+/// [`addr::SIN6_LEN_RFC2133`], as the type of a length in the core.
+pub(super) const SIN6_LEN_RFC2133: i32 = addr::SIN6_LEN_RFC2133 as i32;
 
 /// The socket object of a `struct socket`.
 ///

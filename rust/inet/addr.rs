@@ -17,6 +17,10 @@ pub(crate) const AF_INET6_SDP: u16 = socket::AF_INET6_SDP as u16;
 /// The loopback address of IPv4, to which TCP connects in place of the wildcard address.
 pub(crate) const V4_LOOPBACK: [u8; 4] = [127, 0, 0, 1];
 
+/// The length of an IPv6 address without the scope, which RFC 2133 does not have, in bytes: the
+/// shortest that the core accepts.
+pub(crate) const SIN6_LEN_RFC2133: usize = 24;
+
 const AF_INET: u16 = bindings::AF_INET as u16;
 const AF_INET6: u16 = bindings::AF_INET6 as u16;
 
@@ -128,8 +132,7 @@ impl Addr {
                 let sin = unsafe { from.cast::<bindings::sockaddr_in>().read_unaligned() };
                 Ok(Self::from_sin(&sin))
             }
-            // RFC 2133 had no scope, so the core accepts addresses without it.
-            AF_INET6 | AF_INET6_SDP if len >= 24 => {
+            AF_INET6 | AF_INET6_SDP if len >= SIN6_LEN_RFC2133 => {
                 let mut sin6 = bindings::sockaddr_in6::default();
                 let n = len.min(size_of::<bindings::sockaddr_in6>());
                 // SAFETY: `from` has at least `n` bytes, and so has `sin6`.

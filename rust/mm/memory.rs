@@ -13,12 +13,12 @@ use super::snapshot::Snapshot;
 pub(crate) enum Memory {
     /// A call has pinned the pages, and waits for the transfer unless its thread was killed.
     Pinned(Pinned),
-    /// No call waits. If the memory belongs to the program, the program is notified when it may use
-    /// the memory again.
+    /// A send without protection that has returned (MSG_ZEROCOPY, sendfile(), splice()). With
+    /// MSG_ZEROCOPY, the program is notified when it may change the memory again.
     Lent(Lent),
-    /// No call waits.
+    /// An asynchronous send that has returned: the pages are copy-on-write.
     Snapshot(Snapshot),
-    /// No call waits, but threads that touch the pages do.
+    /// A receive that has returned early: threads that access the pages wait.
     Receiving(Receiving),
 }
 

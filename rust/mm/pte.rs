@@ -676,9 +676,10 @@ impl<A> Mapped<'_, A> {
     /// else holds it; `ours` is as for [`Held::is_held_by_others`].
     ///
     /// A fault that restores the page first locks the folio, then calls the notifiers, and finally
-    /// checks whether the entry is unchanged. A fault that was let through for a former transfer
-    /// would find the entry unchanged. If the folio is not locked, all faults have yet to call the
-    /// notifiers.
+    /// checks whether the entry is unchanged. A fault that has called the notifiers for a former
+    /// transfer, and holds the folio lock, would find the entry unchanged and map the page. So the
+    /// page is not taken while the folio is locked. A fault that locks the folio later calls the
+    /// notifiers for this transfer.
     pub(super) fn take_away(&self, mark: usize, ours: impl Fn() -> usize) -> Result {
         if !self.is_writable() || !self.is_exclusive() || self.page.is_locked() {
             return Err(EAGAIN);

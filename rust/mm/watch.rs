@@ -63,9 +63,9 @@ use crate::trace;
 
 /// How long a writing program waits before it drops its locks.
 const SLICE_MS: u32 = 4;
-/// How long a fork waits before it has the connections aborted. Meanwhile nobody can register a
-/// uprobe, and a thread that tries to blocks all other forks. An adapter that resends every two
-/// seconds has sent twice by then.
+/// How long a fork waits before the connections of the transfers are aborted. While it waits, no
+/// thread can register a uprobe, and a thread that waits to register one blocks all other forks of
+/// the machine. In this time an adapter that resends every two seconds has resent a packet twice.
 const FORK_MS: i64 = 5000;
 /// How often a thread that holds mmap_lock while it waits looks whether another thread wants the
 /// lock, once it has waited for [`FORK_MS`].

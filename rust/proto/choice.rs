@@ -162,7 +162,7 @@ pub enum Wanted {
 }
 
 impl Wanted {
-    /// The possible choices, in the order of their numbers.
+    /// The possible choices, in the order of their numbers (SDP_ZCOPY_MODE).
     const NUMBERED: [Self; 5] = [
         Self::Automatic,
         Self::Only(Path::Copy),
@@ -170,9 +170,6 @@ impl Wanted {
         Self::Only(Path::Asynchronous),
         Self::Only(Path::SinkWrite),
     ];
-
-    /// Their names for users, in the order of their numbers.
-    pub const NAMES: [&'static str; 5] = ["auto", "copy", "sync", "async", "sink"];
 
     /// Whether bytes may go by [`Path::SinkWrite`], and whether receives advertise their buffers.
     pub fn sinks(self) -> bool {
@@ -212,7 +209,7 @@ pub struct Sending {
     /// Whether the send may wait.
     pub blocking: bool,
     /// The reason why other payload, including Writes, would have to wait.
-    pub payload_hold: Option<NotYet>,
+    pub payload_blocked_by: Option<NotYet>,
     /// [`super::fallback::Fallback::may_go_async`].
     pub may_go_async: bool,
     /// The size of the buffer with which a reader of the peer waits, in bytes
@@ -334,7 +331,7 @@ fn no_sink_write(sending: &Sending) -> Option<Reason> {
         .or((!sending.may_write).then_some(Reason::QueueBusy))
         // The send may have to wait for the Write, but not for the peer's program.
         .or((!sending.blocking).then_some(Reason::NonBlocking))
-        .or(sending.payload_hold.map(|_| Reason::AdvertsBusy))
+        .or(sending.payload_blocked_by.map(|_| Reason::AdvertsBusy))
 }
 
 fn no_asynchronous(sending: &Sending) -> Option<Reason> {

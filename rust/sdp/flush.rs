@@ -239,8 +239,8 @@ impl Flush<'_> {
         self.output.adverts.awaits_reads() || self.data_is_due()
     }
 
-    /// Whether the watch already has something to observe: a request in flight, or bytes that wait
-    /// for the peer.
+    /// Whether the transmit watchdog must keep running: a request is in flight, or bytes wait for
+    /// the peer.
     pub(super) fn awaits_acknowledgement(&self) -> bool {
         let link = self.output.link.as_ref();
         self.waits_for_peer() || link.is_some_and(|link| link.sends_in_flight() > 0)
@@ -249,8 +249,8 @@ impl Flush<'_> {
     /// Asks the peer for larger receives, if more bytes wait than its present receives take. If the
     /// peer had no memory for them, asks again after some time.
     fn ask_for_larger(&mut self) -> Result<(), Fatal> {
-        // A peer without room for payload is not asked again: the watch would take the question for
-        // progress.
+        // Do not ask again while the peer has no room for payload: the transmit watchdog would
+        // count the new request as progress of the peer.
         let may_again = self.output.may_post(Class::Payload, CONTROL_PLACES);
         let out = &mut *self.output.out;
         let again = may_again && ms_since(out.asked_at) >= ASK_AGAIN_MS;

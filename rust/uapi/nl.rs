@@ -185,8 +185,8 @@ pub const STATES: [&str; 13] = [
     "Dead",
 ];
 
-/// The paths of sends, by number.
-pub const MODES: [&str; 5] = ["auto", "copy", "zcopy", "azcopy", "sink"];
+/// The paths of sends, by number (SDP_ZCOPY_MODE).
+pub const MODES: [&str; 5] = ["auto", "copy", "sync", "async", "sink"];
 
 /// Options that a program has set, as bits.
 pub mod option {

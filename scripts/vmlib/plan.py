@@ -21,8 +21,8 @@ IWARP_GROUPS = ("basics", "connect", "listen", "data", "close", "zcopy", "sink")
 ADAPTER_GROUPS = ("basics", "connect", "data", "lengths", "close", "zcopy", "zerocopy", "sink", "sinkends", "azrecv",
                   "azends")
 # The groups of the selftests that send and receive without a copy, or beside such transfers. The
-# others do the same by adverts as by copies: in `make test` the debug kernel runs these by adverts,
-# the stock kernel by copies.
+# result of the other groups does not depend on the path: in `make test`, the debug kernel runs the
+# other groups by adverts, and the stock kernel runs them by copies.
 ADVERT_GROUPS = ("data", "urgent", "lengths", "random", "memory", "sharing", "missing", "zcopy", "zerocopy", "zabuse",
                  "sink", "sinkends", "azends", "azpins", "azrecv", "azwhen", "azabuse", "azblock", "fuzz")
 # Those of ADVERT_GROUPS whose sockets choose the asynchronous way themselves: the module's

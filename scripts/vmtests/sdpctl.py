@@ -244,7 +244,7 @@ def faults(bench: Bench) -> None:
             counted = socket["counters"]
             expect((counted["advert_posted"], counted["advert_async"]) == (1, 1), socket)
             left = size - counted.get("tx_zcopy_bytes", 0)
-            expect(socket["mode"] == "azcopy" and socket["send_queue"] == left > size // 2, socket)
+            expect(socket["mode"] == "async" and socket["send_queue"] == left > size // 2, socket)
         expect("pages_touched" not in ask(vm, "stat")["counters"], "pages are counted that are still in flight")
         # The receiver ends: memory that it has not read is released.
         jobs[0].kill()

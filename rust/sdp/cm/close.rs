@@ -206,7 +206,7 @@ fn leave_table(guard: &mut SockGuard<'_>) {
 /// timer is started again.
 pub(super) fn orphan_gets_on(guard: &mut SockGuard<'_>) -> bool {
     let unsent = guard.unsent_bytes();
-    let gets_on = guard.conn().lifetime.orphan_rest.ends_turn(unsent);
+    let gets_on = guard.conn().lifetime.orphan_rest.ends_period(unsent);
     if gets_on {
         guard.start_orphan_timer();
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! The socket lock. A [`SockGuard`] proves that the lock is held, and is the only way to access the
-//! stream. A [`SockOwner`] also proves that the thread that holds the lock may sleep.
+//! `Connection`. A [`SockOwner`] also proves that the thread that holds the lock may sleep.
 //!
 //! # Lock order
 //!

@@ -7,19 +7,19 @@ use super::sock::Alarm;
 use crate::proto::orphan::Rest;
 use crate::proto::state::State;
 
-/// How long the peer of an orphan may take for one share of the rest ([`Rest`]), or for closing its
-/// half afterwards.
+/// The length of a period ([`Rest`]): how long the peer of an orphan may take for each sixteenth of
+/// the remaining bytes, and then for closing its half.
 const ORPHAN_MS: u32 = 60_000;
 
 impl SockGuard<'_> {
-    /// Starts the timer for one turn of the peer ([`Rest`]).
+    /// Starts the timer for one period ([`Rest`]).
     pub(in crate::sdp) fn start_orphan_timer(&mut self) {
         self.start_timer(Alarm::Timeout, ORPHAN_MS);
     }
 
     /// If TCP_LINGER2 is set, starts the timer within which a peer that has the whole stream must
     /// close. If the option is negative, the timer expires at once, and the connection is reset.
-    /// Without the option, the turns go on.
+    /// Without the option, the periods go on.
     pub(in crate::sdp) fn start_fin_timer(&mut self) {
         let conn = self.conn();
         let seconds = conn.options.linger2_s;

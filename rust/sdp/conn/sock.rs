@@ -3,7 +3,7 @@
 //! The socket object.
 //!
 //! One `sk_alloc` object holds the core's `struct inet_sock`, followed by the IPv6 part and the
-//! state of SDP. The stream can only be accessed with the lock ([`guard`](super::guard)).
+//! state of SDP. The `Connection` can only be accessed with the lock ([`guard`](super::guard)).
 
 use core::cell::UnsafeCell;
 use core::mem::{

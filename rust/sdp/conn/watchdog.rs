@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Starts the watch over sent messages. `timers/tx_watchdog` handles the expiry of its timer.
+//! Starts the transmit watchdog. `timers/tx_watchdog` handles the expiry of its timer.
 
 use super::guard::SockGuard;
 use super::sock::{
@@ -12,8 +12,8 @@ use crate::sdp::parts::watchdog::{
     WATCH_MS, //
 };
 
-/// Starts the watch, which notices messages that fail or are not acknowledged while the program
-/// waits.
+/// Starts the transmit watchdog, which notices messages that fail or are not acknowledged while the
+/// program waits.
 ///
 /// Meanwhile, only the notification for received messages may be armed. By the specification, it
 /// also reports failures, but soft-RoCE does not report failed sends. Moreover, the number of

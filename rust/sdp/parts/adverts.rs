@@ -136,11 +136,11 @@ impl Adverts {
 
     /// Whether payload other than adverts may be sent now, or DisConn.
     pub(in crate::sdp) fn may_send_payload(&self) -> bool {
-        self.payload_hold().is_none()
+        self.payload_blocked_by().is_none()
     }
 
     /// The reason why payload other than adverts must wait.
-    pub(in crate::sdp) fn payload_hold(&self) -> Option<source::NotYet> {
+    pub(in crate::sdp) fn payload_blocked_by(&self) -> Option<source::NotYet> {
         let zcopy = self.zcopy.as_ref()?;
         zcopy.source.may_send_payload().err()
     }

@@ -2,8 +2,8 @@
 
 //! The state that poll() reads without the lock.
 //!
-//! The state is not part of the stream: the holder of the lock has the only reference to the
-//! stream, and there must not be another reference for reading meanwhile.
+//! This state is not part of `Connection`: the holder of the lock has a mutable reference to the
+//! `Connection`, so no other thread may have a reference to the `Connection` at the same time.
 
 use core::ops::Deref;
 

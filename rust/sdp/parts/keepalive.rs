@@ -47,8 +47,8 @@ impl Keepalive {
         self.unanswered = 0;
     }
 
-    /// Decides what to do after the timer has expired. `others_look` says whether the watch over
-    /// sent messages notices if the peer is gone.
+    /// Decides what to do after the timer has expired. `others_look` says whether the transmit
+    /// watchdog notices if the peer is gone.
     pub(in crate::sdp) fn look(&mut self, options: &Options, others_look: bool) -> Next {
         let keepidle_ms = ms(options.keepidle_s);
         if let Some(at) = self.probed {

@@ -7,7 +7,7 @@ use super::watchdog::Watchdog;
 
 #[derive(Copy, Clone, Default)]
 pub(crate) struct Liveness {
-    /// The watch over sent messages.
+    /// The transmit watchdog.
     pub(in crate::sdp) watch: Watchdog,
     /// The check of a connection on which nothing is received.
     pub(in crate::sdp) keepalive: Keepalive,

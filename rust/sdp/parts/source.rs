@@ -114,9 +114,7 @@ impl ZeroCopy {
             direct_bytes: 0,
         }
     }
-}
 
-impl ZeroCopy {
     /// Records a Read of the first `len` bytes of [`Hold::untaken`] into the kernel's memory.
     pub(in crate::sdp) fn read(&mut self, len: u32) {
         self.take(len, Hold::read);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The state of the watch over sent messages.
+//! The state of the transmit watchdog.
 
 use kernel::macros::kunit_tests;
 

@@ -78,8 +78,8 @@ use crate::stats::counters::{
 };
 use crate::stats::tally::Kept;
 
-/// The number of pages that are read into at a time. So few pages mostly consist of few ranges and
-/// need no key, so that several Reads can be in flight.
+/// The maximum number of pages of one Read into a short buffer. So few pages usually form few
+/// contiguous ranges. Such a Read needs no memory key, so several Reads can be in flight.
 const PART_PAGES: usize = 32;
 /// From this number of pages on, a buffer is read into in large parts: one large Read at a time
 /// keeps the adapter busy.

@@ -62,7 +62,7 @@ struct Skipped {
     urgent: Range<u64>,
 }
 
-/// What the call does not use, or uses no longer.
+/// The ways of receiving without a copy that the call must not use, or must not use any more.
 pub(super) struct Excluded {
     /// Reads into the program's memory.
     pub(super) reads: bool,

@@ -128,7 +128,7 @@ impl Receiver<'_> {
         }
         let stats = self.sock.stats;
         stats.add(Counter::RxCompactedBytes, len.into());
-        // The watch gives the page back when no more short payloads come.
+        // The transmit watchdog frees the page when no more short payloads arrive.
         watchdog::begin(self.watch, self.sock);
         true
     }

@@ -111,7 +111,7 @@ impl Receiver<'_> {
             if !memory::is_short() && self.ring.reserve(sk, size).is_ok() {
                 let posted = self.receives_posted();
                 self.ring.receives.grow(size, posted);
-                // The watch notices when no more payload comes.
+                // The transmit watchdog shrinks the receives when no more payload comes.
                 watchdog::begin(self.watch, self.sock);
             }
         }

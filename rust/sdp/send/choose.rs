@@ -192,7 +192,7 @@ impl Ways<'_> {
             threshold_bytes: threshold as u64,
             features: self.adverts.features,
             blocking: !send.timeo.is_over(),
-            payload_hold: self.adverts.payload_hold(),
+            payload_blocked_by: self.adverts.payload_blocked_by(),
             may_go_async: fallback.is_none_or(|fallback| fallback.may_go_async()),
             sink_room_bytes: self.reader_room(),
             may_write: self.may_write(),

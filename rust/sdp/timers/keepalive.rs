@@ -15,7 +15,7 @@
 //! The adapter retransmits the request by itself, so only one request is in flight at a time. After
 //! TCP_KEEPCNT times TCP_KEEPINTVL, or after TCP_USER_TIMEOUT, the connection ends with
 //! `ETIMEDOUT`, but not before the adapter has had the time for a second attempt. The connection
-//! also ends when the adapter gives up, which the watch over sent messages notices
+//! also ends when the adapter gives up, which the transmit watchdog notices
 //! ([`super::tx_watchdog`]).
 
 use crate::sdp::conn::guard::SockGuard;

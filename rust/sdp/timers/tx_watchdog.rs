@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The watch over sent messages: whether the peer's adapter acknowledges them in time. Also limits
-//! the time of other actions of the peer.
+//! The transmit watchdog: checks every second whether the peer's adapter has acknowledged the sent
+//! messages. Also limits the time of other actions of the peer.
 
 use crate::proto::message::Control;
 use crate::proto::state::State;

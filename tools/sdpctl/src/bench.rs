@@ -41,8 +41,8 @@ use crate::fail::Fail;
 use crate::netlink;
 use crate::out;
 use crate::sdp;
-use crate::settings::MODE_NAMES;
 use crate::units;
+use uapi::nl;
 
 /// Default port of the other side.
 pub(crate) const PORT: u16 = 27027;
@@ -193,7 +193,7 @@ fn figure(socket: &mut TcpStream, mode: u8, bytes: u32, wanted: Duration) -> io:
     let (messages, took) = timed(socket, wish, buffer.as_mut(), wanted)?;
     let sent = f64::from(messages) * f64::from(bytes);
     Ok(Figure {
-        mode: MODE_NAMES
+        mode: nl::MODES
             .get(usize::from(mode))
             .copied()
             .unwrap_or("unknown"),
@@ -208,13 +208,13 @@ fn figure(socket: &mut TcpStream, mode: u8, bytes: u32, wanted: Duration) -> io:
 /// The numbers of the requested modes.
 fn modes(names: &[String]) -> Result<Vec<u8>, Fail> {
     let number = |name: &String| {
-        let place = MODE_NAMES.iter().position(|mode| mode == name);
+        let place = nl::MODES.iter().position(|mode| mode == name);
         place
             .and_then(|n| u8::try_from(n).ok())
-            .ok_or_else(|| Fail::Usage(format!("`{name}` is none of {}", MODE_NAMES.join(", "))))
+            .ok_or_else(|| Fail::Usage(format!("`{name}` is none of {}", nl::MODES.join(", "))))
     };
     match names.is_empty() {
-        true => Ok((0..MODE_NAMES.len() as u8).collect()),
+        true => Ok((0..nl::MODES.len() as u8).collect()),
         false => names.iter().map(number).collect(),
     }
 }

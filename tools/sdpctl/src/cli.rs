@@ -72,7 +72,7 @@ pub(crate) enum Command {
     Stat(StatArgs),
     /// Show the RDMA devices, and whether SDP can use their ports
     Dev,
-    /// Look for what keeps SDP from working, and say how to mend it
+    /// Check the module, the RDMA devices, the limits and a peer, and say how to fix each problem
     Check(CheckArgs),
     /// Show connections as they are established, are closed or fail
     Events(EventsArgs),
@@ -80,20 +80,21 @@ pub(crate) enum Command {
     Get(GetArgs),
     /// Set parameters of the module, and sysctls of the network namespace
     Set(SetArgs),
-    /// Start a program whose TCP sockets become SDP's
+    /// Start a program, and replace its TCP sockets by SDP sockets
     Run(RunArgs),
-    /// Have the kernel open TCP sockets of programs as SDP's; without a command, show the rules
+    /// Make the kernel open the TCP sockets of selected programs as SDP sockets; without a
+    /// command, show the rules
     Steer {
         #[command(subcommand)]
         command: Option<SteerCommand>,
     },
-    /// Measure latency and throughput against a peer, for each way of sending and some sizes
+    /// Measure latency and throughput to a peer, for each mode (zcopy_mode) and several sizes
     Bench(BenchArgs),
-    /// Show all that is known of a connection
+    /// Show all details of a connection
     Conn(ConnArgs),
-    /// Show connections and what they carry, live
+    /// Show the connections and their transfer rates, and update them at each interval
     Top(TopArgs),
-    /// Put all that a report of a problem needs into one archive
+    /// Create an archive for a problem report
     Debug(DebugArgs),
     /// Send attributes as they are, for tests of what the module refuses
     #[command(hide = true)]
@@ -182,11 +183,11 @@ pub(crate) struct StatArgs {
 pub(crate) enum StatCommand {
     /// Show what was counted since the last reset, or since the module was loaded
     Show(StatShow),
-    /// Let the user's own counting begin anew; that of others goes on
+    /// Restart the counters for this user only; they do not change for other users
     Reset,
-    /// Show what is counted, again and again
+    /// Show, at each interval, how much each counter has increased
     Watch(StatWatch),
-    /// Show how large the sends of all connections were, and how long their adverts took
+    /// Show histograms of all present connections: sizes of sends and durations of adverts
     Histograms,
 }
 
@@ -195,10 +196,10 @@ pub(crate) struct StatShow {
     /// Show counters that are 0, too
     #[arg(short, long)]
     pub(crate) zeros: bool,
-    /// Show what was counted since the module was loaded, whatever was reset
+    /// Show the values since the module was loaded, and ignore `stat reset`
     #[arg(short, long)]
     pub(crate) absolute: bool,
-    /// Say what each of them counts
+    /// Explain each counter
     #[arg(short, long)]
     pub(crate) explain: bool,
     /// Show only counters whose name has one of these in it
@@ -230,10 +231,10 @@ impl StatArgs {
 
 #[derive(Args)]
 pub(crate) struct StatWatch {
-    /// Seconds between two looks
+    /// Seconds between two updates
     #[arg(short, long, default_value_t = 1.0, value_parser = crate::units::seconds)]
     pub(crate) interval: f64,
-    /// End after so many looks
+    /// End after this number of updates
     #[arg(short, long)]
     pub(crate) count: Option<u64>,
     /// Show only counters whose name has one of these in it
@@ -253,7 +254,7 @@ pub(crate) struct CheckArgs {
 
 #[derive(Args)]
 pub(crate) struct EventsArgs {
-    /// End after so many
+    /// End after this number of events
     #[arg(short, long)]
     pub(crate) count: Option<u64>,
 }
@@ -270,23 +271,26 @@ pub(crate) struct GetArgs {
 
 #[derive(Args)]
 pub(crate) struct SetArgs {
-    /// Settings and their new values, bytes with units as 64K or 1M; if one cannot be, none is set; if the kernel refuses one, those before it are
+    /// Settings and their new values; sizes may have units, such as 64K or 1M. If a value is
+    /// invalid, no setting is changed; if the kernel refuses a value, the settings before it stay
+    /// changed
     #[arg(value_name = "NAME=VALUE", required = true)]
     pub(crate) assignments: Vec<String>,
 }
 
 #[derive(Args)]
 pub(crate) struct RunArgs {
-    /// Never use TCP where the rules say SDP: an error instead
+    /// Report an error instead of using TCP, if the rules select SDP for a socket
     #[arg(short, long)]
     pub(crate) require: bool,
-    /// Say on the standard error which way each socket goes
+    /// Report on the standard error whether each socket uses SDP or TCP
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// Rules as those of OFED's libsdp.conf; without them, every TCP socket becomes one of SDP
+    /// A file of rules in the format of OFED's libsdp.conf; without it, every TCP socket becomes
+    /// an SDP socket
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// The library to load, if it is not where it belongs
+    /// The path of libsdp.so, if the library is not in its usual folder
     #[arg(long, value_name = "FILE")]
     pub(crate) library: Option<PathBuf>,
     /// The program and its arguments
@@ -310,7 +314,7 @@ pub(crate) enum SteerCommand {
 #[derive(Args)]
 #[group(required = true, multiple = true)]
 pub(crate) struct SteerAddArgs {
-    /// Only for the program of this name, of which the kernel knows 15 bytes
+    /// Apply the rule to programs with this name (/proc/PID/comm, the first 15 bytes)
     #[arg(short, long, value_name = "NAME")]
     pub(crate) program: Option<String>,
     /// Only for processes in this control group, and in those below it
@@ -324,7 +328,7 @@ pub(crate) struct SteerAddArgs {
 #[derive(Args)]
 #[group(required = true)]
 pub(crate) struct SteerDelArgs {
-    /// Their numbers
+    /// The numbers of the rules to remove
     #[arg(value_name = "RULE")]
     pub(crate) numbers: Vec<u32>,
     /// All rules
@@ -334,10 +338,10 @@ pub(crate) struct SteerDelArgs {
 
 #[derive(Args)]
 pub(crate) struct BenchArgs {
-    /// Be the other side, until it is stopped
+    /// Serve the clients of this measurement until the command is stopped
     #[arg(short, long, conflicts_with_all = ["seconds", "sizes", "modes"])]
     pub(crate) listen: bool,
-    /// End after so many clients
+    /// End after this number of clients
     #[arg(short, long, requires = "listen")]
     pub(crate) count: Option<u64>,
     /// Seconds for each figure
@@ -395,20 +399,21 @@ impl Sort {
 
 #[derive(Args)]
 pub(crate) struct TopArgs {
-    /// Seconds between two looks
+    /// Seconds between two updates
     #[arg(short, long, default_value_t = 1.0, value_parser = crate::units::seconds)]
     pub(crate) interval: f64,
-    /// End after so many looks
+    /// End after this number of updates
     #[arg(short, long)]
     pub(crate) count: Option<u64>,
-    /// What comes first; keys change it
+    /// Sort key; keys change it while the command runs
     #[arg(short, long, default_value = "sent")]
     pub(crate) sort: Sort,
 }
 
 #[derive(Args)]
 pub(crate) struct DebugArgs {
-    /// The archive, a new file, or `-` for the standard output; sdpctl-debug-TIME.tar by itself
+    /// The archive, a file that does not exist yet, or `-` for the standard output; by default
+    /// sdpctl-debug-TIME.tar
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }

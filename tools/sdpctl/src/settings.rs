@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use uapi::kind::Kind;
+use uapi::nl;
 
 /// Place of a setting.
 #[derive(Copy, Clone, Debug, Serialize, PartialEq, Eq)]
@@ -69,9 +70,7 @@ pub(crate) struct Setting {
 }
 
 const BUFFER: Shape = number(4096, 1 << 24);
-/// The modes of sends, by number, as settings name them.
-pub(crate) const MODE_NAMES: [&str; 5] = ["auto", "copy", "sync", "async", "sink"];
-const MODES: Shape = choice(&MODE_NAMES);
+const MODES: Shape = choice(&nl::MODES);
 const POLICIES: Shape = choice(&["copy", "block"]);
 const THRESHOLD: Shape = number(-1, i32::MAX);
 
@@ -123,25 +122,25 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "zcopy_mode",
         (MODES, Unit::None),
         "auto",
-        "the way that sends go",
+        "path of sends",
     ),
     sysctl(
         "zcopy_thresh",
         (THRESHOLD, Unit::Bytes),
         "-1",
-        "least bytes of a send without a copy, in auto; 0 for none, -1 for what suits the adapter",
+        "minimum size of a send without a copy in mode auto; 0: no such sends; -1: chosen for the adapter",
     ),
     sysctl(
         "fault_policy",
         (POLICIES, Unit::None),
         "copy",
-        "what a write to memory in flight does",
+        "effect of a write to memory that a send still uses",
     ),
     sysctl(
         "max_adverts",
         (number(1, 32), Unit::None),
         "32",
-        "pieces of memory in flight, of each kind",
+        "maximum number of adverts of each kind in flight, per connection",
     ),
     sysctl(
         "wmem_default",
@@ -159,44 +158,49 @@ pub(crate) const SETTINGS: &[Setting] = &[
         "keepalive_time",
         SECONDS,
         "7200",
-        "quiet until SO_KEEPALIVE asks the peer",
+        "time without a message before SO_KEEPALIVE sends a probe",
     ),
     sysctl(
         "keepalive_intvl",
         SECONDS,
         "75",
-        "how long it waits for an answer at a time",
+        "time to wait for the answer to a probe, each time",
     ),
-    sysctl("keepalive_probes", PROBES, "9", "how many times it waits"),
+    sysctl(
+        "keepalive_probes",
+        PROBES,
+        "9",
+        "number of waits without an answer that end a connection",
+    ),
     sysctl(
         "fastopen",
         SWITCH,
         "0",
-        "whether MSG_FASTOPEN connects, past what security modules say of connect()",
+        "whether MSG_FASTOPEN connects; security modules do not check such a connection",
     ),
     sysctl(
         "tcp_fallback",
         SWITCH,
         "0",
-        "whether TCP connects where SDP cannot, past what security modules say of it",
+        "whether TCP is used if SDP cannot connect; security modules do not check such a connection",
     ),
     sysctl(
         "max_connections",
         AS_MANY,
         "0",
-        "connections of the namespace; 0 for what the memory suggests",
+        "maximum number of connections of the namespace; 0: a limit by memory",
     ),
     sysctl(
         "max_user_connections",
         AS_MANY,
         "0",
-        "connections of a user, in all namespaces; 0 likewise",
+        "maximum number of connections of a user in all namespaces; 0: a limit by memory",
     ),
     sysctl(
         "max_orphans",
         AS_MANY,
         "0",
-        "connections without a program; 0 likewise",
+        "maximum number of connections that no program has open; 0: a limit by memory",
     ),
     Setting {
         default: None,
@@ -204,98 +208,98 @@ pub(crate) const SETTINGS: &[Setting] = &[
             "mem",
             (Shape::Rising, Unit::Pages),
             "",
-            "buffers of all sockets: not short, short, most",
+            "memory of all sockets' buffers: end of pressure, start of pressure, maximum",
         )
     },
     parameter(
         "sdp_zcopy_mode",
         (MODES, Unit::None),
         "auto",
-        "zcopy_mode that namespaces begin with",
+        "initial zcopy_mode of a namespace",
     ),
     parameter(
         "sdp_zcopy_thresh",
         (THRESHOLD, Unit::Bytes),
         "-1",
-        "zcopy_thresh that namespaces begin with",
+        "initial zcopy_thresh of a namespace",
     ),
     parameter(
         "sdp_fault_policy",
         (POLICIES, Unit::None),
         "copy",
-        "fault_policy that namespaces begin with",
+        "initial fault_policy of a namespace",
     ),
     parameter(
         "sdp_max_adverts",
         (number(1, 32), Unit::None),
         "32",
-        "max_adverts that namespaces begin with",
+        "initial max_adverts of a namespace",
     ),
     parameter(
         "sdp_wmem_default",
         (BUFFER, Unit::Bytes),
         "2097152",
-        "wmem_default that namespaces begin with",
+        "initial wmem_default of a namespace",
     ),
     parameter(
         "sdp_rmem_default",
         (BUFFER, Unit::Bytes),
         "2097152",
-        "rmem_default that namespaces begin with",
+        "initial rmem_default of a namespace",
     ),
     parameter(
         "sdp_keepalive_time",
         SECONDS,
         "7200",
-        "keepalive_time that namespaces begin with",
+        "initial keepalive_time of a namespace",
     ),
     parameter(
         "sdp_keepalive_intvl",
         SECONDS,
         "75",
-        "keepalive_intvl that namespaces begin with",
+        "initial keepalive_intvl of a namespace",
     ),
     parameter(
         "sdp_keepalive_probes",
         PROBES,
         "9",
-        "keepalive_probes that namespaces begin with",
+        "initial keepalive_probes of a namespace",
     ),
     parameter(
         "sdp_fastopen",
         SWITCH,
         "0",
-        "fastopen that namespaces begin with",
+        "initial fastopen of a namespace",
     ),
     parameter(
         "sdp_tcp_fallback",
         SWITCH,
         "0",
-        "tcp_fallback that namespaces begin with",
+        "initial tcp_fallback of a namespace",
     ),
     parameter(
         "sdp_max_connections",
         AS_MANY,
         "0",
-        "max_connections that namespaces begin with",
+        "initial max_connections of a namespace",
     ),
     parameter(
         "sdp_max_user_connections",
         AS_MANY,
         "0",
-        "max_user_connections that namespaces begin with",
+        "initial max_user_connections of a namespace",
     ),
     parameter(
         "sdp_max_orphans",
         AS_MANY,
         "0",
-        "max_orphans that namespaces begin with",
+        "initial max_orphans of a namespace",
     ),
     parameter(
         "sdp_recv_early",
         (choice(&["nobody", "ptrace", "all"]), Unit::None),
         "ptrace",
-        "programs that may make others wait for memory",
+        "programs that may use fault_policy block and early receives",
     ),
     Setting {
         at_load: true,
@@ -303,7 +307,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
             "top_mem_usage",
             (number(0, 1 << 20), Unit::Mebibytes),
             "0",
-            "most memory of all sockets' buffers; 0 for a fifth",
+            "maximum memory of all sockets' buffers; 0: a fifth of the machine's memory",
         )
     },
     Setting {
@@ -313,7 +317,7 @@ pub(crate) const SETTINGS: &[Setting] = &[
             // Other values are valid on kernels with CONFIG_DEBUG_VM.
             (Shape::Any, Unit::None),
             "0",
-            "for tests of the module itself",
+            "rules to break, for tests of the module itself",
         )
     },
 ];

@@ -6,7 +6,7 @@ use crate::counters::Counters;
 use crate::fail::{expect, Result};
 use crate::session::{sockets, Ctx, Session, Start};
 use proto_host::proto::hello::{Features, BUFS_MIN};
-use proto_host::proto::orphan::TURNS;
+use proto_host::proto::orphan::PERIODS;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ fn slow_reader(ctx: &Ctx) -> Result<()> {
     // Taking the messages that have arrived makes room for as many more.
     peer.pump()?;
     let taken = peer.inbox.len();
-    expect(taken > 0 && 2 * taken * (TURNS as usize) < sent, || {
+    expect(taken > 0 && 2 * taken * (PERIODS as usize) < sent, || {
         format!("{taken} of {sent} bytes are not a few")
     })?;
     given_up(ctx, &before, begin)?;

@@ -35,7 +35,7 @@ const SENDING: Sending = Sending {
     threshold_bytes: 10_000,
     features: Features::ALL,
     blocking: true,
-    payload_hold: None,
+    payload_blocked_by: None,
     may_go_async: true,
     sink_room_bytes: 1000,
     may_write: true,
@@ -165,7 +165,7 @@ fn reasons_against_some() {
         ),
         (
             Sending {
-                payload_hold: Some(NotYet::BehindSynchronous),
+                payload_blocked_by: Some(NotYet::BehindSynchronous),
                 ..SENDING
             },
             [busy, none, none],
@@ -324,7 +324,7 @@ const MEMORIES: [MemoryKind; 3] = [
     MemoryKind::Other,
 ];
 
-const HOLDS: [Option<NotYet>; 4] = [
+const BLOCKS: [Option<NotYet>; 4] = [
     None,
     Some(NotYet::Combined),
     Some(NotYet::BehindSynchronous),
@@ -376,7 +376,7 @@ fn sendings() -> impl Iterator<Item = Sending> {
             threshold_bytes: 20_000,
             features: Features::from_bits(digits.next(&features)),
             blocking: digits.next(&BOTH),
-            payload_hold: digits.next(&HOLDS),
+            payload_blocked_by: digits.next(&BLOCKS),
             may_go_async: digits.next(&BOTH),
             sink_room_bytes: digits.next(&[0, 1, 2]),
             may_write: digits.next(&BOTH),
@@ -425,7 +425,7 @@ fn every_choice() {
                 sending.may_write && room >= sending.least_bytes,
                 "{sending:?}"
             );
-            assert!(sending.payload_hold.is_none(), "{sending:?}");
+            assert!(sending.payload_blocked_by.is_none(), "{sending:?}");
         }
         assert!(!awaits_sink || no_sink_write.is_some(), "{sending:?}");
         if !sending.blocking {
@@ -433,7 +433,7 @@ fn every_choice() {
             assert!(!waits, "{sending:?}");
         }
     }
-    let all = SIZES.len() * MEMORIES.len() * WANTED.len() * 16 * HOLDS.len() * 3 * 8;
+    let all = SIZES.len() * MEMORIES.len() * WANTED.len() * 16 * BLOCKS.len() * 3 * 8;
     assert_eq!(counts.iter().sum::<usize>(), all);
     assert!(!counts.contains(&0), "each path is chosen");
 }

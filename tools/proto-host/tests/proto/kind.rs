@@ -8,6 +8,7 @@ use proto_host::proto::choice::{
     Path,
     Wanted, //
 };
+use uapi::nl;
 
 const SMALL: Kind = Kind::Number {
     least: -3,
@@ -86,7 +87,7 @@ fn what_is_allowed_is_said() {
 /// The names are in the order of the numbers of SDP_ZCOPY_MODE.
 #[test]
 fn modes_have_their_names() {
-    let modes = Kind::Choice(&Wanted::NAMES);
+    let modes = Kind::Choice(&nl::MODES);
     for (name, wanted) in [
         ("auto", Wanted::Automatic),
         ("copy", Wanted::Only(Path::Copy)),

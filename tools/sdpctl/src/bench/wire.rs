@@ -2,8 +2,8 @@
 
 //! The header that a client of `sdpctl bench` sends to its peer.
 
-use crate::settings::MODE_NAMES;
 use crate::units::MOST_MESSAGE_BYTES;
+use uapi::nl;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"SDPB");
 pub(super) const HEADER_BYTES: usize = 16;
@@ -52,7 +52,7 @@ impl Wish {
             bytes: word(8)?,
             count: word(12)?,
         };
-        let is_known = word(0)? == MAGIC && usize::from(wish.mode) < MODE_NAMES.len();
+        let is_known = word(0)? == MAGIC && usize::from(wish.mode) < nl::MODES.len();
         let fits = (1..=MOST_MESSAGE_BYTES).contains(&u64::from(wish.bytes)) && wish.count > 0;
         (is_known && fits && header[6..8] == [0; 2]).then_some(wish)
     }

@@ -6,7 +6,6 @@ use super::*;
 
 const PARAMS: &str = include_str!("../../../../rust/params.rs");
 const SYSCTL: &str = include_str!("../../../../rust/inet/sysctl.rs");
-const WANTED: &str = include_str!("../../../../rust/proto/choice.rs");
 
 /// Evaluates a value of the module's source, with its constants.
 fn value(text: &str) -> i64 {
@@ -61,19 +60,11 @@ fn words(kind: &str) -> Option<String> {
         (value(least), value(most.split([',', ' ']).next().unwrap()))
     };
     if let Some(list) = kind.strip_prefix("Kind::Choice(&") {
-        let list = match list.starts_with("Wanted::NAMES") {
-            true => {
-                let (_, rest) = WANTED.split_once("const NAMES").unwrap();
-                rest.split_once("= [")
-                    .unwrap()
-                    .1
-                    .split_once("];")
-                    .unwrap()
-                    .0
-            }
-            false => list,
+        let names = match list.starts_with("nl::MODES") {
+            true => nl::MODES.map(String::from).to_vec(),
+            false => names(list),
         };
-        let names = names(list).into_iter().enumerate();
+        let names = names.into_iter().enumerate();
         let names: Vec<_> = names.map(|(n, name)| format!("{name} ({n})")).collect();
         return Some(format!("one of {}", names.join(" ")));
     }
