@@ -30,6 +30,17 @@ impl Id {
     }
 }
 
+/// The cancel of a side's own adverts: SrcAvailCancel (A2) or SinkAvailCancel (S5).
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub(super) enum OwnCancel {
+    /// The adverts are not cancelled.
+    None,
+    /// The message has to be sent: it may wait for a credit.
+    Due,
+    /// The message was sent, and its answer has not come.
+    Sent,
+}
+
 /// The maximum number of outstanding adverts of a kind towards a side that can hold `max_adverts`:
 /// one in Combined mode.
 pub(super) const fn limit(max_adverts: u8, features: Features) -> u8 {

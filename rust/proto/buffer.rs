@@ -8,6 +8,7 @@
 use super::{
     advert::{
         limit,
+        OwnCancel,
         ADVERTS_MAX, //
     },
     hello::Features,
@@ -64,7 +65,7 @@ pub struct SinkAdverts<T, const N: usize = ADVERTS_MAX> {
     buffers: Ring<Buffer<T>, N>,
     events: PayloadEvents,
     max: u8,
-    cancelling: bool,
+    cancel: OwnCancel,
 }
 
 impl<T, const N: usize> SinkAdverts<T, N> {
@@ -75,7 +76,7 @@ impl<T, const N: usize> SinkAdverts<T, N> {
             buffers: Ring::new(),
             events,
             max: limit(max_adverts, features),
-            cancelling: false,
+            cancel: OwnCancel::None,
         }
     }
 
@@ -114,7 +115,7 @@ impl<T, const N: usize> SinkAdverts<T, N> {
     pub fn may_post(&self, queue_empty: bool) -> Result<(), SinkHold> {
         if !queue_empty {
             Err(SinkHold::QueueNotEmpty)
-        } else if self.cancelling {
+        } else if self.cancel != OwnCancel::None {
             Err(SinkHold::Cancelling)
         } else if self.buffers.len() >= usize::from(self.max) || self.buffers.is_full() {
             Err(SinkHold::Full)
@@ -158,26 +159,40 @@ impl<T, const N: usize> SinkAdverts<T, N> {
             self.events.note();
             self.return_all(give_back);
         }
-        self.cancelling &= self.is_live();
+        if !self.is_live() {
+            self.cancel = OwnCancel::None;
+        }
         Ok(())
     }
 
-    /// Takes the buffers back because of a signal or a time-out: SinkAvailCancel must be sent next.
-    /// The buffers are returned one by one as before, when their answers come.
+    /// Takes the buffers back because of a signal or a time-out: SinkAvailCancel is due, until all
+    /// buffers are returned. They are returned one by one as before, when their answers come.
     ///
     /// # Errors
     ///
     /// [`SinkHold::Cancelling`] if a cancel is pending, [`SinkHold::NothingOutstanding`] if all
     /// were returned.
     pub fn cancel(&mut self) -> Result<(), SinkHold> {
-        if self.cancelling {
+        if self.cancel != OwnCancel::None {
             return Err(SinkHold::Cancelling);
         }
         if !self.is_live() {
             return Err(SinkHold::NothingOutstanding);
         }
-        self.cancelling = true;
+        self.cancel = OwnCancel::Due;
         Ok(())
+    }
+
+    /// Whether SinkAvailCancel must be sent.
+    pub fn is_cancel_due(&self) -> bool {
+        self.cancel == OwnCancel::Due
+    }
+
+    /// Records that the SinkAvailCancel that was due is sent.
+    pub fn cancel_sent(&mut self) {
+        if self.is_cancel_due() {
+            self.cancel = OwnCancel::Sent;
+        }
     }
 
     /// Called when the connection has ended and its queues are empty, so nothing writes any more:
@@ -220,6 +235,6 @@ impl<T, const N: usize> SinkAdverts<T, N> {
                 });
             }
         }
-        self.cancelling = false;
+        self.cancel = OwnCancel::None;
     }
 }

@@ -24,6 +24,7 @@ use super::{
     advert::{
         limit,
         Id,
+        OwnCancel,
         ADVERTS_MAX, //
     },
     hello::Features,
@@ -144,13 +145,6 @@ pub enum Progress<T> {
     Consumed(Ended<T>),
 }
 
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-enum Phase {
-    Open,
-    /// SrcAvailCancel was sent, SendSm has not come.
-    Cancelling,
-}
-
 /// The outstanding source adverts of a side, oldest first, each with a `T` of its sender.
 ///
 /// # Invariants
@@ -159,13 +153,14 @@ enum Phase {
 /// - No advert is empty or read completely.
 /// - Behind a synchronous advert no payload was sent.
 /// - While cancelling all are synchronous, and none is added.
+/// - While a cancel is due, at least one is outstanding.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct SourceAdverts<T, const N: usize = ADVERTS_MAX> {
     adverts: Ring<Advert<T>, N>,
     next: Id,
     max: u8,
     ordered: bool,
-    phase: Phase,
+    cancel: OwnCancel,
 }
 
 impl<T, const N: usize> SourceAdverts<T, N> {
@@ -177,7 +172,7 @@ impl<T, const N: usize> SourceAdverts<T, N> {
             next: Id::FIRST,
             max: limit(max_adverts, features),
             ordered: features.contains(Features::ORDERED),
-            phase: Phase::Open,
+            cancel: OwnCancel::None,
         }
     }
 
@@ -281,12 +276,15 @@ impl<T, const N: usize> SourceAdverts<T, N> {
             });
         }
         // INVARIANT: an advert that was read completely leaves the queue.
-        self.pop(End::Consumed)
-            .map(Progress::Consumed)
-            .ok_or(Violation::NoAnswerDue)
+        let consumed = self.pop(End::Consumed).ok_or(Violation::NoAnswerDue)?;
+        if self.adverts.is_empty() && self.is_cancel_due() {
+            self.cancel = OwnCancel::None;
+        }
+        Ok(Progress::Consumed(consumed))
     }
 
-    /// Takes all adverts back: SrcAvailCancel must be sent next (A2).
+    /// Takes all adverts back: SrcAvailCancel is due (A2). If all adverts are read before it is
+    /// sent, it is not due any more.
     ///
     /// They stay outstanding until [`SourceAdverts::on_send_sm`], because the peer may be reading.
     ///
@@ -301,8 +299,20 @@ impl<T, const N: usize> SourceAdverts<T, N> {
             return Err(NotYet::NotCancellable);
         }
         // INVARIANT: all adverts have the kind of the oldest one.
-        self.phase = Phase::Cancelling;
+        self.cancel = OwnCancel::Due;
         Ok(())
+    }
+
+    /// Whether SrcAvailCancel must be sent.
+    pub fn is_cancel_due(&self) -> bool {
+        self.cancel == OwnCancel::Due
+    }
+
+    /// Records that the SrcAvailCancel that was due is sent.
+    pub fn cancel_sent(&mut self) {
+        if self.is_cancel_due() {
+            self.cancel = OwnCancel::Sent;
+        }
     }
 
     /// Handles the SendSm that answers the cancel, and gives back the adverts that are still
@@ -311,12 +321,12 @@ impl<T, const N: usize> SourceAdverts<T, N> {
     ///
     /// # Errors
     ///
-    /// [`Violation::NoAnswerDue`] if there was no cancel.
+    /// [`Violation::NoAnswerDue`] if no cancel was sent.
     pub fn on_send_sm(&mut self, give_back: impl FnMut(Ended<T>)) -> Result<(), Violation> {
-        if self.phase != Phase::Cancelling {
+        if self.cancel != OwnCancel::Sent {
             return Err(Violation::NoAnswerDue);
         }
-        self.phase = Phase::Open;
+        self.cancel = OwnCancel::None;
         self.end_all(End::Cancelled, give_back);
         Ok(())
     }
@@ -324,7 +334,7 @@ impl<T, const N: usize> SourceAdverts<T, N> {
     /// Called when the connection has ended and its queues are empty, so nothing reads any more:
     /// gives back the outstanding adverts, oldest first.
     pub fn abort(&mut self, give_back: impl FnMut(Ended<T>)) {
-        self.phase = Phase::Open;
+        self.cancel = OwnCancel::None;
         self.end_all(End::Aborted, give_back);
     }
 
@@ -333,10 +343,10 @@ impl<T, const N: usize> SourceAdverts<T, N> {
         self.adverts.iter().map(|advert| Outstanding {
             id: advert.id,
             kind: advert.kind,
-            state: match self.phase {
-                Phase::Cancelling => AdvertState::Cancelling,
-                Phase::Open if advert.read > 0 => AdvertState::PartlyRead,
-                Phase::Open => AdvertState::Posted,
+            state: match self.cancel {
+                OwnCancel::Due | OwnCancel::Sent => AdvertState::Cancelling,
+                OwnCancel::None if advert.read > 0 => AdvertState::PartlyRead,
+                OwnCancel::None => AdvertState::Posted,
             },
             len: advert.len,
             read: advert.read,
@@ -346,13 +356,13 @@ impl<T, const N: usize> SourceAdverts<T, N> {
 
     /// Whether no advert is outstanding and no answer is awaited.
     pub fn is_idle(&self) -> bool {
-        self.adverts.is_empty() && self.phase == Phase::Open
+        self.adverts.is_empty() && self.cancel == OwnCancel::None
     }
 
     fn not_cancelling(&self) -> Result<(), NotYet> {
-        match self.phase {
-            Phase::Open => Ok(()),
-            Phase::Cancelling => Err(NotYet::Cancelling),
+        match self.cancel {
+            OwnCancel::None => Ok(()),
+            OwnCancel::Due | OwnCancel::Sent => Err(NotYet::Cancelling),
         }
     }
 

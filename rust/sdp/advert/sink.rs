@@ -71,10 +71,10 @@ pub(in crate::sdp) fn flush(output: &mut Output<'_>) -> Result<(), Fatal> {
             return Ok(());
         }
     }
-    let due = |sinks: &KBox<Sinks>| sinks.cancel_due;
+    let due = |sinks: &KBox<Sinks>| sinks.adverts.is_cancel_due();
     if output.adverts.sinks.as_ref().is_some_and(due) && output.post(Control::SinkAvailCancel)? {
         if let Some(sinks) = &mut output.adverts.sinks {
-            sinks.cancel_due = false;
+            sinks.adverts.cancel_sent();
         }
     }
     Ok(())
@@ -127,9 +127,6 @@ impl Exchange<'_> {
         let Some(sinks) = &mut self.adverts.sinks else {
             return;
         };
-        if !sinks.adverts.is_live() {
-            sinks.cancel_due = false;
-        }
         let ended = ended.iter().flatten();
         let count = ended.clone().count() as u64;
         if count == 0 {

@@ -2,6 +2,8 @@
 
 //! The messages about source adverts.
 
+use kernel::prelude::*;
+
 use super::Exchange;
 use crate::params::ADVERTS;
 use crate::proto::bsdh::Class;
@@ -17,7 +19,10 @@ use crate::rdma::link::With;
 use crate::rdma::region::RegionId;
 use crate::sdp::output::Output;
 use crate::sdp::parts::fatal::Fatal;
-use crate::sdp::parts::source::source;
+use crate::sdp::parts::source::{
+    source,
+    ZeroCopy, //
+};
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 use crate::trace;
@@ -50,11 +55,11 @@ pub(in crate::sdp) fn flush(output: &mut Output<'_>) -> Result<(), Fatal> {
             return Ok(());
         }
     }
-    let zcopy = &output.adverts.zcopy;
-    if zcopy.as_ref().is_some_and(|z| z.cancel_due) && output.post(Control::SrcAvailCancel)? {
+    let due = |zcopy: &KBox<ZeroCopy>| zcopy.source.is_cancel_due();
+    if output.adverts.zcopy.as_ref().is_some_and(due) && output.post(Control::SrcAvailCancel)? {
         output.sock.stats.inc(Counter::CancelSent);
         if let Some(zcopy) = &mut output.adverts.zcopy {
-            zcopy.cancel_due = false;
+            zcopy.source.cancel_sent();
         }
     }
     Ok(())

@@ -79,7 +79,6 @@ impl SockGuard<'_> {
                 charged += advert.len - advert.read;
             }
         });
-        zcopy.cancel_due = false;
         let held = zcopy.hold.clear();
         self.stats.add(Counter::AdvertAborted, aborted);
         if charged > 0 {
@@ -100,7 +99,6 @@ impl SockGuard<'_> {
             ended += 1;
             trace_end(sk, &back);
         });
-        sinks.cancel_due = false;
         let charged = core::mem::take(&mut sinks.charged_bytes);
         if charged > 0 {
             self.sk().wmem_uncharge(charged);

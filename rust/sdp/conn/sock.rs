@@ -199,7 +199,8 @@ pub(crate) struct SdpSock {
     pinfo6: Opaque<bindings::ipv6_pinfo>,
     items: Items,
     pub(super) completions: Completions,
-    /// A poll() has found nothing to read, and there was no read without a copy since.
+    /// A poll(), or a receive that does not wait, has found nothing to read, and there was no read
+    /// without a copy since.
     poller: Atomic<i32>,
     /// Events of the CM that the worker has not handled yet.
     pub(in crate::sdp) events: Mutex<KVec<cm::Event>>,
@@ -342,6 +343,11 @@ impl SdpSock {
         if first && self.timer_is_running(Alarm::Pull) {
             self.want(Want::Pull);
         }
+    }
+
+    /// As [`SdpSock::note_poller`], for a receive that does not wait. The caller then pulls.
+    pub(in crate::sdp) fn note_empty_read(&self) {
+        self.poller.store(1, Relaxed);
     }
 
     pub(in crate::sdp) fn has_poller(&self) -> bool {

@@ -130,8 +130,9 @@ impl Adverts {
 
     /// Whether a message that cancels adverts waits to be sent.
     pub(in crate::sdp) fn is_cancel_due(&self) -> bool {
-        self.zcopy.as_ref().is_some_and(|z| z.cancel_due)
-            || self.sinks.as_ref().is_some_and(|s| s.cancel_due)
+        let (zcopy, sinks) = (self.zcopy.as_ref(), self.sinks.as_ref());
+        zcopy.is_some_and(|z| z.source.is_cancel_due())
+            || sinks.is_some_and(|s| s.adverts.is_cancel_due())
     }
 
     /// Whether payload other than adverts may be sent now, or DisConn.

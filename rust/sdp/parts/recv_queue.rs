@@ -38,8 +38,6 @@ pub(crate) struct RecvQueue {
     /// Free bytes in the buffer of a reader that waits in a call, and can take the peer's bytes
     /// itself.
     pub(in crate::sdp) reader_bytes: Option<usize>,
-    /// The last reader does not wait in its calls: it checks for bytes before it reads.
-    pub(in crate::sdp) polled: bool,
 }
 
 impl RecvQueue {
@@ -55,7 +53,6 @@ impl RecvQueue {
             fin_received: false,
             readable: false,
             reader_bytes: None,
-            polled: false,
         }
     }
 

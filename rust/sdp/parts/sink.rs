@@ -49,8 +49,6 @@ pub(crate) struct Sinks {
     pub(crate) writer: SinkWriter<ADVERTS>,
     /// Whether adverts pay.
     pub(crate) offers: Offers,
-    /// A SinkAvailCancel waits to be sent.
-    pub(crate) cancel_due: bool,
     /// An advert of the running receive was answered with 0 bytes: bytes written to a later buffer
     /// would be in the wrong place.
     pub(crate) declined: bool,
@@ -76,7 +74,6 @@ impl Sinks {
             adverts: SinkAdverts::new(peer_most, features, events.received),
             writer: SinkWriter::new(own_most, features, events.sent),
             offers: Offers::new(),
-            cancel_due: false,
             declined: false,
             received_bytes: 0,
             written_bytes: 0,

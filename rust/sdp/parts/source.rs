@@ -84,8 +84,6 @@ pub(crate) struct ZeroCopy {
     pub(in crate::sdp) returned: Option<Returned>,
     /// The program is closing the connection: no receive returns early any more.
     pub(crate) early_ends: bool,
-    /// A SrcAvailCancel waits to be sent.
-    pub(crate) cancel_due: bool,
     /// Bytes that the peer has read of the running send's adverts, without those of sends that have
     /// returned.
     pub(crate) read_bytes: usize,
@@ -108,7 +106,6 @@ impl ZeroCopy {
             early_use: Fallback::new(),
             returned: None,
             early_ends: false,
-            cancel_due: false,
             read_bytes: 0,
             reader_wait: ReaderWait::new(),
             direct_bytes: 0,

@@ -273,11 +273,12 @@ fn finish(guard: &mut SockGuard<'_>, recv: &Recv<'_>) {
         guard.forget_poller();
         note_return(guard.conn(), recv);
     }
-    let inq = &mut guard.conn().inq;
-    if recv.is_reader {
-        inq.reader_bytes = None;
+    if timeless {
+        guard.note_empty_read();
     }
-    inq.polled = timeless || (inq.polled && recv.direct == 0);
+    if recv.is_reader {
+        guard.conn().inq.reader_bytes = None;
+    }
     let took = recv.copied > 0 || !recv.skipped.urgent.is_empty();
     if took && !recv.is(bindings::MSG_PEEK) {
         let copied = recv.copied - recv.direct;

@@ -399,7 +399,8 @@ impl Recv<'_> {
 /// Asks the peer to give all buffers back (rule S5).
 fn cancel_offers(guard: &mut SockOwner<'_>) {
     if let Some(sinks) = &mut guard.conn().adverts.sinks {
-        sinks.cancel_due |= sinks.adverts.cancel().is_ok();
+        // There may be nothing to cancel, or a cancel may be due already.
+        let _ = sinks.adverts.cancel();
     }
     flush(guard);
 }

@@ -150,7 +150,6 @@ impl Receiver<'_> {
             return None;
         }
         let room = self.pull_room();
-        let polls = self.sock.has_poller();
         let link = self.link.as_ref()?;
         let zcopy = self.adverts.zcopy.as_mut()?;
         let longest = link.max_read();
@@ -166,7 +165,7 @@ impl Receiver<'_> {
             own_sender_waits: halves.sender_waits_for_room() || halves.sender_waits_for_peer(),
             reader_bytes: self.inq.reader_bytes.map(|bytes| bytes as u64),
             end_of_stream: self.inq.fin_received,
-            polls: polls || self.inq.polled,
+            polls: self.sock.has_poller(),
         };
         if waiting.untaken_bytes > 0 && room == 0 {
             // A program that polls for more bytes than the buffer has room for must be woken to

@@ -411,7 +411,8 @@ impl Send<'_> {
             return;
         }
         if let Some(zcopy) = &mut guard.conn().adverts.zcopy {
-            zcopy.cancel_due = zcopy.source.cancel().is_ok();
+            // There may be nothing to cancel, or a cancel may be due already.
+            let _ = zcopy.source.cancel();
         }
         flush(guard);
         let mut left = Timeout::from_ms(CANCEL_MS);

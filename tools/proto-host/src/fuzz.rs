@@ -290,6 +290,7 @@ pub fn fuzz_adverts(data: &[u8]) {
                 Err(_) => {}
             },
             2 if a < 64 => either(adverts.cancel()),
+            2 if a < 128 => adverts.cancel_sent(),
             2 => either(adverts.on_send_sm(|ended| {
                 assert_eq!(ended.owner, ended_count);
                 ended_count += 1;

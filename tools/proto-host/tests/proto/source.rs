@@ -131,6 +131,11 @@ fn a_cancel_takes_back_all_and_waits_for_the_answer() {
     let mut adverts = posted(Synchronous, 3);
     assert_eq!(adverts.cancel(), Ok(()));
     assert_eq!(adverts.cancel(), Err(NotYet::Cancelling));
+    let early = adverts.on_send_sm(|_| panic!("nobody was asked"));
+    assert_eq!(early, Err(Violation::NoAnswerDue));
+    assert!(adverts.is_cancel_due());
+    adverts.cancel_sent();
+    assert!(!adverts.is_cancel_due());
     assert_eq!(adverts.may_post(Synchronous, 0), Err(NotYet::Cancelling));
     assert_eq!(adverts.may_send_payload(), Err(NotYet::Cancelling));
     assert!(adverts.iter().all(|a| a.state == AdvertState::Cancelling));
@@ -150,10 +155,20 @@ fn a_cancel_takes_back_all_and_waits_for_the_answer() {
 fn a_cancel_that_crosses_the_last_completion_is_answered() {
     let mut adverts = posted(Synchronous, 1);
     assert_eq!(adverts.cancel(), Ok(()));
+    adverts.cancel_sent();
     assert_eq!(consumed(adverts.on_read_completion(10)).owner, 0);
     assert!(!adverts.is_idle(), "the answer is still due");
     assert_eq!(adverts.on_read_completion(1), Err(Violation::NoAnswerDue));
     assert_eq!(adverts.on_send_sm(|_| panic!("nothing")), Ok(()));
+    assert!(adverts.is_idle());
+}
+
+#[test]
+fn a_cancel_that_was_not_sent_is_dropped_with_the_last_advert() {
+    let mut adverts = posted(Synchronous, 1);
+    assert_eq!(adverts.cancel(), Ok(()));
+    assert_eq!(consumed(adverts.on_read_completion(10)).owner, 0);
+    assert!(!adverts.is_cancel_due());
     assert!(adverts.is_idle());
 }
 
@@ -186,6 +201,7 @@ enum Step {
     Post(bool, u32, u32),
     Completion(u32),
     Cancel,
+    CancelSent,
     SendSm,
 }
 
@@ -194,6 +210,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (any::<bool>(), 0_u32..2, 0_u32..5).prop_map(|(k, i, l)| Step::Post(k, i, l)),
         3 => (0_u32..6).prop_map(Step::Completion),
         1 => Just(Step::Cancel),
+        1 => Just(Step::CancelSent),
         1 => Just(Step::SendSm),
     ]
 }
@@ -205,7 +222,7 @@ proptest! {
     fn any_answers(steps in prop::collection::vec(step(), 0..60), max in 1_u8..6) {
         let mut adverts = Adverts::new(max, Features::ALL);
         let mut list: VecDeque<(u32, bool, u32, u32)> = VecDeque::new();
-        let (mut cancelling, mut owner) = (false, 0);
+        let (mut cancelling, mut asked, mut owner) = (false, false, 0);
         for step in steps {
             match step {
                 Step::Post(sync, inline, len) => {
@@ -231,6 +248,7 @@ proptest! {
                         Ok(Progress::Consumed(ended)) => {
                             prop_assert_eq!(bytes, left);
                             prop_assert_eq!(list.pop_front().map(|e| e.0), Some(ended.owner));
+                            cancelling &= asked || !list.is_empty();
                         }
                     }
                 }
@@ -239,13 +257,18 @@ proptest! {
                     prop_assert_eq!(adverts.cancel().is_ok(), may);
                     cancelling |= may;
                 }
+                Step::CancelSent => {
+                    prop_assert_eq!(adverts.is_cancel_due(), cancelling && !asked);
+                    adverts.cancel_sent();
+                    asked = cancelling;
+                }
                 Step::SendSm => {
                     let mut back = Vec::new();
                     let answer = adverts.on_send_sm(|e| back.push((e.owner, true, e.len, e.read)));
-                    prop_assert_eq!(answer.is_ok(), cancelling);
-                    if cancelling {
+                    prop_assert_eq!(answer.is_ok(), asked);
+                    if asked {
                         prop_assert_eq!(&back, &list.drain(..).collect::<Vec<_>>());
-                        cancelling = false;
+                        (cancelling, asked) = (false, false);
                     }
                     prop_assert!(answer.is_ok() || back.is_empty());
                 }

@@ -129,6 +129,9 @@ fn when_a_buffer_may_be_advertised() {
 fn a_cancel_waits_for_all_answers() {
     let mut adverts = posted(2);
     assert_eq!(adverts.cancel(), Ok(()));
+    assert!(adverts.is_cancel_due());
+    adverts.cancel_sent();
+    assert!(!adverts.is_cancel_due());
     assert_eq!(adverts.cancel(), Err(SinkHold::Cancelling));
     assert_eq!(adverts.post(true, 10, 7), Err((SinkHold::Cancelling, 7)));
     // A Write may have been on its way.
@@ -140,6 +143,7 @@ fn a_cancel_waits_for_all_answers() {
     // Payload ends the waiting, too.
     assert_eq!(adverts.cancel(), Ok(()));
     assert_eq!(payload(&mut adverts), [7]);
+    assert!(!adverts.is_cancel_due());
     assert_eq!(adverts.cancel(), Err(SinkHold::NothingOutstanding));
 }
 

@@ -26,6 +26,13 @@ impl World {
             self.try_move(next, |w| {
                 w.buffers.cancel().ok()?;
                 w.sink_cancels += 1;
+                Some(())
+            });
+        }
+        // The message may wait for a credit.
+        if self.buffers.is_cancel_due() {
+            self.try_move(next, |w| {
+                w.buffers.cancel_sent();
                 w.to_source.push_back(ToSource::SinkAvailCancel);
                 Some(())
             });

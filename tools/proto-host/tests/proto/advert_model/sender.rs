@@ -45,6 +45,13 @@ impl World {
             self.try_move(next, |w| {
                 w.source.cancel().ok()?;
                 w.source_cancels += 1;
+                Some(())
+            });
+        }
+        // The message may wait for a credit.
+        if self.source.is_cancel_due() {
+            self.try_move(next, |w| {
+                w.source.cancel_sent();
                 w.to_sink.push_back(ToSink::SrcAvailCancel);
                 Some(())
             });
