@@ -55,26 +55,24 @@
 
 #define sdp_show_reason(reason)			\
 	__print_symbolic(reason,		\
-		{ 0, "Forced" },		\
-		{ 1, "NotAgreed" },		\
-		{ 2, "NotPinnable" },		\
-		{ 3, "NotProtectable" },	\
-		{ 4, "NoWholePage" },		\
-		{ 5, "BelowThreshold" },	\
-		{ 6, "PinLimit" },		\
-		{ 7, "NoCredits" },		\
-		{ 8, "AdvertsFull" },		\
-		{ 9, "AdvertsBusy" },		\
-		{ 10, "NonBlocking" },		\
-		{ 11, "TooManyFaults" },	\
-		{ 12, "PeerDoesNotWait" },	\
-		{ 13, "NoOverlap" },		\
-		{ 14, "SharedMapping" },	\
-		{ 15, "FileMapping" },		\
-		{ 16, "HugeTlb" },		\
-		{ 17, "Userfaultfd" },		\
-		{ 18, "Slower" },		\
-		{ 19, "QueueBusy" })
+		{ 0, "NotAgreed" },		\
+		{ 1, "NotPinnable" },		\
+		{ 2, "NotProtectable" },	\
+		{ 3, "BelowThreshold" },	\
+		{ 4, "PinLimit" },		\
+		{ 5, "NoCredits" },		\
+		{ 6, "AdvertsFull" },		\
+		{ 7, "AdvertsBusy" },		\
+		{ 8, "NonBlocking" },		\
+		{ 9, "TooManyFaults" },		\
+		{ 10, "PeerDoesNotWait" },	\
+		{ 11, "NoOverlap" },		\
+		{ 12, "SharedMapping" },	\
+		{ 13, "FileMapping" },		\
+		{ 14, "HugeTlb" },		\
+		{ 15, "Userfaultfd" },		\
+		{ 16, "Slower" },		\
+		{ 17, "QueueBusy" })
 
 #endif /* SDP_TRACE_NAMES */
 

@@ -45,8 +45,6 @@ impl Path {
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Reason {
-    /// The user has chosen another path.
-    Forced,
     /// The peers did not agree on it at set-up.
     NotAgreed,
     /// The adapter cannot use such memory.
@@ -54,8 +52,6 @@ pub enum Reason {
     /// The memory cannot be protected after the call has returned, or not at this moment, for
     /// another reason than the kinds of memory below.
     NotProtectable,
-    /// The buffer contains no whole page.
-    NoWholePage,
     /// There are too few bytes for this path.
     BelowThreshold,
     /// The limit of the user's locked memory is reached.
@@ -91,12 +87,10 @@ pub enum Reason {
 
 impl Reason {
     /// All reasons, in the order of their numbers.
-    pub const ALL: [Self; 20] = [
-        Self::Forced,
+    pub const ALL: [Self; 18] = [
         Self::NotAgreed,
         Self::NotPinnable,
         Self::NotProtectable,
-        Self::NoWholePage,
         Self::BelowThreshold,
         Self::PinLimit,
         Self::NoCredits,
@@ -117,11 +111,9 @@ impl Reason {
     /// The name of its counter.
     pub const fn name(self) -> &'static str {
         match self {
-            Self::Forced => "Forced",
             Self::NotAgreed => "NotAgreed",
             Self::NotPinnable => "NotPinnable",
             Self::NotProtectable => "NotProtectable",
-            Self::NoWholePage => "NoWholePage",
             Self::BelowThreshold => "BelowThreshold",
             Self::PinLimit => "PinLimit",
             Self::NoCredits => "NoCredits",
@@ -171,6 +163,15 @@ impl Wanted {
         Self::Only(Path::SinkWrite),
     ];
 
+    /// Whether a send or a receive of `bytes` may go without a copy. `threshold_bytes` is the
+    /// minimum size with [`Wanted::Automatic`]; 0 if everything goes by copy.
+    pub fn admits_uncopied(self, bytes: u64, threshold_bytes: u64) -> bool {
+        match self {
+            Self::Only(path) => path != Path::Copy,
+            Self::Automatic => threshold_bytes > 0 && bytes >= threshold_bytes,
+        }
+    }
+
     /// Whether bytes may go by [`Path::SinkWrite`], and whether receives advertise their buffers.
     pub fn sinks(self) -> bool {
         matches!(self, Self::Automatic | Self::Only(Path::SinkWrite))
@@ -189,21 +190,21 @@ impl Wanted {
     }
 }
 
-/// The properties of a send.
+/// The properties of the next piece of a send for which [`Wanted::admits_uncopied`].
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Sending {
-    /// Bytes of the whole send.
-    pub bytes: u64,
-    /// Bytes in whole pages ([`super::split::Split::middle`]).
+    /// Bytes of the piece in whole pages ([`super::split::Split::middle`]).
     pub page_bytes: u64,
     /// The kind of their memory.
     pub memory: MemoryKind,
-    /// Bytes of the smallest Write that is worth its cost.
+    /// Bytes of the smallest piece, and of the smallest buffer of a reader, for which a path
+    /// without a copy is worth its cost.
     pub least_bytes: u64,
     /// The user's choice.
     pub wanted: Wanted,
-    /// The minimum size of the whole send with [`Wanted::Automatic`], for all paths but the copy.
-    pub threshold_bytes: u64,
+    /// Whether, by measurement, the copy is faster, or is being measured. Decides with
+    /// [`Wanted::Automatic`] only.
+    pub slower: bool,
     /// The features that both sides agreed on.
     pub features: Features,
     /// Whether the send may wait.
@@ -220,50 +221,74 @@ pub struct Sending {
     pub may_write: bool,
 }
 
-/// The path, and the reasons against the others; `None` if a path was possible.
+/// Whether a path is possible.
+///
+/// # Errors
+///
+/// The reason why not; `None` if the user has excluded the path.
+pub type Possible = Result<(), Option<Reason>>;
+
+/// The bytes that go by copy, if the path is [`Path::Copy`].
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Copied {
+    /// The piece: the next one may go another way.
+    Piece,
+    /// The rest of the send.
+    Rest,
+}
+
+/// The path, and which paths were possible.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Choice {
     /// The path.
     pub path: Path,
-    /// The reason against [`Path::SinkWrite`].
-    pub no_sink_write: Option<Reason>,
-    /// Whether this reason may end while the send waits: when a reader of the peer waits, or when
-    /// this side can write.
+    /// The bytes that go by [`Path::Copy`].
+    pub copied: Copied,
+    /// [`Path::SinkWrite`].
+    pub sink_write: Possible,
+    /// Whether this path may become possible while the send waits: when a reader of the peer waits,
+    /// or when this side can write.
     pub awaits_sink: bool,
-    /// The reason against [`Path::Asynchronous`].
-    pub no_asynchronous: Option<Reason>,
-    /// The reason against [`Path::Synchronous`].
-    pub no_synchronous: Option<Reason>,
+    /// [`Path::Asynchronous`].
+    pub asynchronous: Possible,
+    /// [`Path::Synchronous`].
+    pub synchronous: Possible,
 }
 
-/// Chooses the path for a send. Two conditions are not checked here: those that may become true
-/// while the send waits (credits of the peer and room in its records), and those that only an
-/// attempt shows (whether memory can be pinned).
+/// Chooses the path for the next piece of a send. Two conditions are not checked here: those that
+/// may become true while the send waits (credits of the peer and room in its records), and those
+/// that only an attempt shows (whether memory can be pinned).
 ///
 /// Writing to a waiting reader is best, because the peer need not do anything first. The next best
 /// is to return at once, then to wait, then to copy.
 pub fn choose(sending: &Sending) -> Choice {
-    let no_sink_write = no_sink_write(sending);
-    let no_asynchronous = no_asynchronous(sending);
-    let no_synchronous = no_synchronous(sending);
-    let path = if no_sink_write.is_none() {
+    let sink_write = sink_write(sending);
+    let asynchronous = asynchronous(sending);
+    let synchronous = synchronous(sending);
+    let path = if sink_write.is_ok() {
         Path::SinkWrite
-    } else if no_asynchronous.is_none() {
+    } else if asynchronous.is_ok() {
         Path::Asynchronous
-    } else if no_synchronous.is_none() {
+    } else if synchronous.is_ok() {
         Path::Synchronous
     } else {
         Path::Copy
     };
+    let is_short = sending.memory != MemoryKind::Other && !sending.is_long_enough();
     Choice {
         path,
-        no_sink_write,
+        copied: if is_short {
+            Copied::Piece
+        } else {
+            Copied::Rest
+        },
+        sink_write,
         awaits_sink: matches!(
-            no_sink_write,
-            Some(Reason::PeerDoesNotWait | Reason::QueueBusy)
+            sink_write,
+            Err(Some(Reason::PeerDoesNotWait | Reason::QueueBusy))
         ),
-        no_asynchronous,
-        no_synchronous,
+        asynchronous,
+        synchronous,
     }
 }
 
@@ -287,13 +312,17 @@ pub struct Lending {
     pub features: Features,
 }
 
-/// Why the next piece of such a send goes by copy; `None` if the piece goes by
-/// [`Path::Asynchronous`], or, where a reader of the peer waits for it, by [`Path::SinkWrite`].
+/// Whether the next piece of such a send can go by [`Path::Asynchronous`], or, where a reader of
+/// the peer waits for it, by [`Path::SinkWrite`].
 ///
 /// If the program has asked ([`Lending::asked`]), neither the user's choice nor the threshold
 /// decides, with one exception: the choice of [`Path::Copy`]. The choice of [`Path::Synchronous`]
 /// has no effect then, because the call returns at once and waits for nothing.
-pub fn no_lending(lending: &Lending) -> Option<Reason> {
+///
+/// # Errors
+///
+/// As [`Possible`].
+pub fn may_lend(lending: &Lending) -> Possible {
     let Lending {
         piece_bytes,
         least_bytes,
@@ -308,61 +337,61 @@ pub fn no_lending(lending: &Lending) -> Option<Reason> {
             bytes => Some(bytes.max(least_bytes)),
         },
     };
-    let Some(least) = least else {
-        return Some(Reason::Forced);
-    };
-    if !lending.features.contains(Features::SOURCE) {
-        Some(Reason::NotAgreed)
-    } else if piece_bytes == 0 {
-        Some(Reason::NotPinnable)
-    } else if piece_bytes < least {
-        Some(Reason::BelowThreshold)
-    } else {
-        None
+    let least = least.ok_or(None)?;
+    let agreed = lending.features.contains(Features::SOURCE);
+    require(agreed, Reason::NotAgreed)?;
+    require(piece_bytes > 0, Reason::NotPinnable)?;
+    require(piece_bytes >= least, Reason::BelowThreshold)
+}
+
+impl Sending {
+    /// Whether the piece is worth a path without a copy.
+    fn is_long_enough(&self) -> bool {
+        self.page_bytes >= self.least_bytes
     }
 }
 
-fn no_sink_write(sending: &Sending) -> Option<Reason> {
+fn sink_write(sending: &Sending) -> Possible {
     let features = Features::SINK.union(Features::ORDERED);
     let room = u64::from(sending.sink_room_bytes);
-    no_zero_copy(sending, Path::SinkWrite, features)
-        .or((room == 0).then_some(Reason::PeerDoesNotWait))
-        .or((room < sending.least_bytes).then_some(Reason::BelowThreshold))
-        .or((!sending.may_write).then_some(Reason::QueueBusy))
-        // The send may have to wait for the Write, but not for the peer's program.
-        .or((!sending.blocking).then_some(Reason::NonBlocking))
-        .or(sending.payload_blocked_by.map(|_| Reason::AdvertsBusy))
+    uncopied(sending, Path::SinkWrite, features)?;
+    require(room > 0, Reason::PeerDoesNotWait)?;
+    require(room >= sending.least_bytes, Reason::BelowThreshold)?;
+    require(sending.may_write, Reason::QueueBusy)?;
+    // The send may have to wait for the Write, but not for the peer's program.
+    require(sending.blocking, Reason::NonBlocking)?;
+    require(sending.payload_blocked_by.is_none(), Reason::AdvertsBusy)
 }
 
-fn no_asynchronous(sending: &Sending) -> Option<Reason> {
-    let unprotectable = match sending.memory {
-        MemoryKind::Unprotectable(why) => Some(why),
-        MemoryKind::Untried | MemoryKind::Other => None,
-    };
-    no_zero_copy(sending, Path::Asynchronous, Features::SOURCE)
-        .or(unprotectable)
-        .or((!sending.may_go_async).then_some(Reason::TooManyFaults))
+fn asynchronous(sending: &Sending) -> Possible {
+    uncopied(sending, Path::Asynchronous, Features::SOURCE)?;
+    if let MemoryKind::Unprotectable(why) = sending.memory {
+        return Err(Some(why));
+    }
+    require(sending.may_go_async, Reason::TooManyFaults)
 }
 
-fn no_synchronous(sending: &Sending) -> Option<Reason> {
-    no_zero_copy(sending, Path::Synchronous, Features::SOURCE)
-        .or((!sending.blocking).then_some(Reason::NonBlocking))
+fn synchronous(sending: &Sending) -> Possible {
+    uncopied(sending, Path::Synchronous, Features::SOURCE)?;
+    require(sending.blocking, Reason::NonBlocking)
 }
 
 /// The conditions of all paths except the copy.
-fn no_zero_copy(sending: &Sending, path: Path, needs: Features) -> Option<Reason> {
-    let forced = matches!(sending.wanted, Wanted::Only(_));
-    if forced && sending.wanted != Wanted::Only(path) {
-        Some(Reason::Forced)
-    } else if !sending.features.contains(needs) {
-        Some(Reason::NotAgreed)
-    } else if sending.memory == MemoryKind::Other {
-        Some(Reason::NotPinnable)
-    } else if sending.page_bytes == 0 {
-        Some(Reason::NoWholePage)
-    } else if !forced && sending.bytes < sending.threshold_bytes {
-        Some(Reason::BelowThreshold)
+fn uncopied(sending: &Sending, path: Path, needs: Features) -> Possible {
+    match sending.wanted {
+        Wanted::Only(only) if only != path => return Err(None),
+        Wanted::Only(_) => {}
+        Wanted::Automatic => require(!sending.slower, Reason::Slower)?,
+    }
+    require(sending.features.contains(needs), Reason::NotAgreed)?;
+    require(sending.memory != MemoryKind::Other, Reason::NotPinnable)?;
+    require(sending.is_long_enough(), Reason::BelowThreshold)
+}
+
+fn require(condition: bool, otherwise: Reason) -> Possible {
+    if condition {
+        Ok(())
     } else {
-        None
+        Err(Some(otherwise))
     }
 }

@@ -43,8 +43,6 @@ pub enum Violation {
     BadBody,
     /// A message of a feature that was not agreed on, or one that is not allowed in the stream.
     UnexpectedMid,
-    /// More payload than the receive size that this side has announced.
-    PayloadTooLong,
     /// An answer to a request that was not made.
     NoAnswerDue,
     /// More adverts at a time than were agreed on.
@@ -74,7 +72,7 @@ impl Violation {
     pub const COUNT: usize = Self::ALL.len();
 
     /// All violations, in the order of [`Violation::index`].
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 28] = [
         Self::ShortMessage,
         Self::LengthMismatch,
         Self::UnknownMid,
@@ -92,7 +90,6 @@ impl Violation {
         Self::WrongState,
         Self::BadBody,
         Self::UnexpectedMid,
-        Self::PayloadTooLong,
         Self::NoAnswerDue,
         Self::TooManyAdverts,
         Self::AdvertOverrun,
@@ -131,7 +128,6 @@ impl Violation {
             Self::WrongState => "WrongState",
             Self::BadBody => "BadBody",
             Self::UnexpectedMid => "UnexpectedMid",
-            Self::PayloadTooLong => "PayloadTooLong",
             Self::NoAnswerDue => "NoAnswerDue",
             Self::TooManyAdverts => "TooManyAdverts",
             Self::AdvertOverrun => "AdvertOverrun",

@@ -166,10 +166,10 @@ impl Direct<'_> {
     }
 
     fn may_return_early(&mut self, recv: &Recv<'_>) -> bool {
-        let least = self.threshold;
-        match self.options.wanted {
+        let wanted = self.options.wanted;
+        match wanted {
             Wanted::Only(path) => path == Path::Asynchronous,
-            Wanted::Automatic if least == 0 || recv.len < least => false,
+            _ if !wanted.admits_uncopied(recv.len as u64, self.threshold as u64) => false,
             Wanted::Automatic => {
                 let Some(zcopy) = &mut self.adverts.zcopy else {
                     return false;

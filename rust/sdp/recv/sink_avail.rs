@@ -40,7 +40,6 @@ use crate::mm::pin::{
     Term, //
 };
 use crate::proto::bsdh::Class;
-use crate::proto::choice::Wanted;
 use crate::proto::half::Half;
 use crate::proto::message::Control;
 use crate::proto::state::{
@@ -118,9 +117,8 @@ impl Direct<'_> {
 
     /// Whether the user wants sink adverts, and wants this receive without a copy.
     fn wants_offers(&self, recv: &Recv<'_>) -> bool {
-        let (least, options) = (self.threshold, self.options);
-        let enough = options.wanted != Wanted::Automatic || (least > 0 && recv.len >= least);
-        enough && options.wanted.sinks()
+        let wanted = self.options.wanted;
+        wanted.sinks() && wanted.admits_uncopied(recv.len as u64, self.threshold as u64)
     }
 
     /// Whether an advert may be sent now: no received bytes are unread (rule S1), bytes may still

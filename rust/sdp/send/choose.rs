@@ -8,6 +8,7 @@ use super::sendmsg::Send;
 use super::timed::Timed;
 use crate::proto::choice::{
     choose,
+    Copied,
     MemoryKind,
     Path,
     Reason,
@@ -147,26 +148,13 @@ impl Ways<'_> {
     /// Chooses the way of the next bytes of a send. If only some of them go by copy, `by_copy` of
     /// the send is their number.
     pub(super) fn choose_path(&mut self, send: &mut Send<'_>) -> Path {
-        let threshold = self.threshold;
         let wanted = self.options.wanted;
-        let automatic = wanted == Wanted::Automatic;
         send.lacks_sink = false;
-        if send.by_copy > 0 || (automatic && threshold == 0) {
+        if send.by_copy > 0 {
             return Path::Copy;
         }
         let bytes = send.iter.len();
-        let is_copy = |timed: &Timed| timed.way == Way::Copy;
-        // Another thread may have chosen a mode since the call began.
-        if automatic && send.timed.as_ref().is_some_and(is_copy) {
-            self.fallback(Reason::Slower);
-            if let Some(zcopy) = &mut self.adverts.zcopy {
-                // The pause of asynchronous sends ends after a number of other sends.
-                zcopy.fallback.on_other_path();
-            }
-            send.by_copy = bytes;
-            return Path::Copy;
-        }
-        if wanted == Wanted::Only(Path::Copy) || (automatic && send.total < threshold) {
+        if !wanted.admits_uncopied(send.total as u64, self.threshold as u64) {
             send.by_copy = bytes;
             return Path::Copy;
         }
@@ -174,13 +162,9 @@ impl Ways<'_> {
         let parts = piece.map_or_else(Split::default, |piece| {
             split(piece.addr as u64, piece.len as u64, PAGE_SHIFT)
         });
-        if let Some(piece) = piece.filter(|_| (parts.middle as usize) < MIN_ADVERT_BYTES) {
-            send.by_copy = piece.len;
-            return Path::Copy;
-        }
+        let is_copy = |timed: &Timed| timed.way == Way::Copy;
         let fallback = self.adverts.zcopy.as_ref().map(|zcopy| zcopy.fallback);
-        let sending = Sending {
-            bytes: send.total as u64,
+        let choice = choose(&Sending {
             page_bytes: parts.middle,
             memory: match (piece, send.unprotectable) {
                 (None, _) => MemoryKind::Other,
@@ -189,24 +173,28 @@ impl Ways<'_> {
             },
             least_bytes: MIN_ADVERT_BYTES as u64,
             wanted,
-            threshold_bytes: threshold as u64,
+            slower: send.timed.as_ref().is_some_and(is_copy),
             features: self.adverts.features,
             blocking: !send.timeo.is_over(),
             payload_blocked_by: self.adverts.payload_blocked_by(),
             may_go_async: fallback.is_none_or(|fallback| fallback.may_go_async()),
             sink_room_bytes: self.reader_room(),
             may_write: self.may_write(),
-        };
-        let choice = choose(&sending);
-        // A way that the user has excluded is no fallback, and an attempt that failed was counted
-        // already.
-        let is_fallback = |why: &Reason| *why != Reason::Forced && Some(*why) != send.unprotectable;
+        });
         if choice.path == Path::SinkWrite {
             return Path::SinkWrite;
         }
-        if let Some(why) = choice.no_asynchronous.filter(is_fallback) {
+        if let (Path::Copy, Copied::Piece, Some(piece)) = (choice.path, choice.copied, piece) {
+            send.by_copy = piece.len;
+            return Path::Copy;
+        }
+        // An attempt that failed was counted already.
+        let is_new = |why: &Reason| Some(*why) != send.unprotectable;
+        let not_asynchronous = choice.asynchronous.err().flatten();
+        if let Some(why) = not_asynchronous.filter(is_new) {
             self.fallback(why);
-            if why == Reason::TooManyFaults {
+            // The pause of asynchronous sends ends after a number of other sends.
+            if matches!(why, Reason::TooManyFaults | Reason::Slower) {
                 if let Some(zcopy) = &mut self.adverts.zcopy {
                     zcopy.fallback.on_other_path();
                 }
@@ -221,12 +209,15 @@ impl Ways<'_> {
             Path::Copy => {
                 send.by_copy = bytes;
                 send.lacks_sink = choice.awaits_sink;
-                let why = match wanted {
-                    Wanted::Only(Path::SinkWrite) if send.lacks_sink && !send.sink_awaited => None,
-                    Wanted::Only(Path::SinkWrite) => choice.no_sink_write,
-                    _ => choice.no_synchronous,
+                let possible = match wanted {
+                    Wanted::Only(Path::SinkWrite) if send.lacks_sink && !send.sink_awaited => {
+                        Ok(())
+                    }
+                    Wanted::Only(Path::SinkWrite) => choice.sink_write,
+                    _ => choice.synchronous,
                 };
-                if let Some(why) = why.filter(is_fallback) {
+                let why = possible.err().flatten().filter(is_new);
+                if let Some(why) = why.filter(|_| why != not_asynchronous) {
                     self.fallback(why);
                 }
                 Path::Copy

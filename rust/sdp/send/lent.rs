@@ -35,9 +35,8 @@ use crate::kern::zerocopy::{
 use crate::mm::lent::Lent;
 use crate::proto::choice::{
     self,
-    no_lending,
-    Path,
-    Reason, //
+    may_lend,
+    Path, //
 };
 use crate::sdp::conn::guard::SockOwner;
 use crate::stats::counters::{
@@ -142,7 +141,7 @@ impl Ways<'_> {
             .lending
             .as_ref()
             .is_some_and(|l| l.notification.is_some());
-        let why = no_lending(&choice::Lending {
+        let possible = may_lend(&choice::Lending {
             piece_bytes: bytes as u64,
             least_bytes: MIN_ADVERT_BYTES as u64,
             asked,
@@ -150,10 +149,10 @@ impl Ways<'_> {
             threshold_bytes: self.threshold as u64,
             features: self.adverts.features,
         });
-        let Some(why) = why else {
+        let Err(why) = possible else {
             return Path::Asynchronous;
         };
-        if why != Reason::Forced && asked {
+        if let Some(why) = why.filter(|_| asked) {
             self.fallback(why);
         }
         send.by_copy = match bytes {

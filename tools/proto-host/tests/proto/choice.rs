@@ -5,11 +5,13 @@
 use proto_host::proto::{
     choice::{
         choose,
-        no_lending,
+        may_lend,
         Choice,
+        Copied,
         Lending,
         MemoryKind,
         Path,
+        Possible,
         Reason,
         Sending,
         Wanted, //
@@ -27,12 +29,11 @@ use uapi::socket::{
 
 /// A send for which every path is open.
 const SENDING: Sending = Sending {
-    bytes: 100_000,
     page_bytes: 98_304,
     memory: MemoryKind::Untried,
     least_bytes: 1000,
     wanted: Wanted::Automatic,
-    threshold_bytes: 10_000,
+    slower: false,
     features: Features::ALL,
     blocking: true,
     payload_blocked_by: None,
@@ -45,19 +46,38 @@ fn path(sending: Sending) -> Path {
     choose(&sending).path
 }
 
-/// The reasons against SinkWrite, Asynchronous and Synchronous.
-fn reasons(sending: Sending) -> [Option<Reason>; 3] {
+/// Whether SinkWrite, Asynchronous and Synchronous are possible.
+fn possible(sending: Sending) -> [Possible; 3] {
     let choice = choose(&sending);
-    [
-        choice.no_sink_write,
-        choice.no_asynchronous,
-        choice.no_synchronous,
-    ]
+    [choice.sink_write, choice.asynchronous, choice.synchronous]
+}
+
+const fn refused(why: Reason) -> Possible {
+    Err(Some(why))
+}
+
+/// A size is admitted from the threshold on; a mode that the user has chosen admits every size.
+#[test]
+fn sizes_that_are_admitted() {
+    for (bytes, threshold, expected) in [
+        (0, 0, false),
+        (u64::MAX, 0, false),
+        (0, 1, false),
+        (9_999, 10_000, false),
+        (10_000, 10_000, true),
+    ] {
+        let admits = Wanted::Automatic.admits_uncopied(bytes, threshold);
+        assert_eq!(admits, expected, "{bytes} {threshold}");
+        for path in Path::ALL {
+            let admits = Wanted::Only(path).admits_uncopied(bytes, threshold);
+            assert_eq!(admits, path != Path::Copy);
+        }
+    }
 }
 
 #[test]
 fn the_order_of_preference() {
-    assert_eq!(reasons(SENDING), [None; 3]);
+    assert_eq!(possible(SENDING), [Ok(()); 3]);
     assert_eq!(path(SENDING), Path::SinkWrite);
     let nobody_waits = Sending {
         sink_room_bytes: 0,
@@ -78,15 +98,16 @@ fn the_order_of_preference() {
 
 #[test]
 fn reasons_against_all() {
-    let small = Sending {
-        bytes: 9_999,
+    let short = Sending {
+        page_bytes: 999,
+        ..SENDING
+    };
+    let slower = Sending {
+        slower: true,
         ..SENDING
     };
     let foreign = Sending {
         memory: MemoryKind::Other,
-        ..SENDING
-    };
-    let no_page = Sending {
         page_bytes: 0,
         ..SENDING
     };
@@ -94,62 +115,67 @@ fn reasons_against_all() {
         features: Features::NONE,
         ..SENDING
     };
-    for (sending, why) in [
-        (small, Reason::BelowThreshold),
-        (foreign, Reason::NotPinnable),
-        (no_page, Reason::NoWholePage),
-        (plain, Reason::NotAgreed),
+    for (sending, why, copied) in [
+        (short, Reason::BelowThreshold, Copied::Piece),
+        (slower, Reason::Slower, Copied::Rest),
+        (foreign, Reason::NotPinnable, Copied::Rest),
+        (plain, Reason::NotAgreed, Copied::Rest),
     ] {
         assert_eq!(path(sending), Path::Copy);
-        assert_eq!(reasons(sending), [Some(why); 3]);
+        assert_eq!(choose(&sending).copied, copied, "{sending:?}");
+        assert_eq!(possible(sending), [refused(why); 3]);
     }
 }
 
 #[test]
 fn reasons_against_some() {
-    let (none, busy) = (None, Some(Reason::AdvertsBusy));
+    let ok = Ok(());
     let cases = [
         (
             Sending {
-                bytes: 10_000,
+                page_bytes: 1000,
                 ..SENDING
             },
-            [none; 3],
+            [ok; 3],
         ),
         (
             Sending {
                 sink_room_bytes: 999,
                 ..SENDING
             },
-            [Some(Reason::BelowThreshold), none, none],
+            [refused(Reason::BelowThreshold), ok, ok],
         ),
         (
             Sending {
                 may_write: false,
                 ..SENDING
             },
-            [Some(Reason::QueueBusy), none, none],
+            [refused(Reason::QueueBusy), ok, ok],
         ),
         (
             Sending {
                 memory: MemoryKind::Unprotectable(Reason::HugeTlb),
                 ..SENDING
             },
-            [none, Some(Reason::HugeTlb), none],
+            [ok, refused(Reason::HugeTlb), ok],
         ),
         (
             Sending {
                 blocking: false,
                 ..SENDING
             },
-            [Some(Reason::NonBlocking), none, Some(Reason::NonBlocking)],
+            [
+                refused(Reason::NonBlocking),
+                ok,
+                refused(Reason::NonBlocking),
+            ],
         ),
         (
             Sending {
                 features: Features::SOURCE,
                 ..SENDING
             },
-            [Some(Reason::NotAgreed), none, none],
+            [refused(Reason::NotAgreed), ok, ok],
         ),
         (
             Sending {
@@ -158,9 +184,9 @@ fn reasons_against_some() {
                 ..SENDING
             },
             [
-                Some(Reason::PeerDoesNotWait),
-                Some(Reason::TooManyFaults),
-                none,
+                refused(Reason::PeerDoesNotWait),
+                refused(Reason::TooManyFaults),
+                ok,
             ],
         ),
         (
@@ -168,11 +194,19 @@ fn reasons_against_some() {
                 payload_blocked_by: Some(NotYet::BehindSynchronous),
                 ..SENDING
             },
-            [busy, none, none],
+            [refused(Reason::AdvertsBusy), ok, ok],
+        ),
+        (
+            Sending {
+                wanted: Wanted::Only(Path::Synchronous),
+                slower: true,
+                ..SENDING
+            },
+            [Err(None), Err(None), ok],
         ),
     ];
     for (sending, expected) in cases {
-        assert_eq!(reasons(sending), expected, "{sending:?}");
+        assert_eq!(possible(sending), expected, "{sending:?}");
     }
 }
 
@@ -206,17 +240,17 @@ fn what_a_send_awaits() {
 }
 
 #[test]
-fn a_forced_path_ignores_only_the_threshold() {
+fn a_forced_path_ignores_only_measurements() {
     for only in Path::ALL {
-        let tiny = Sending {
-            bytes: 1,
+        let forced = Sending {
             wanted: Wanted::Only(only),
+            slower: true,
             ..SENDING
         };
-        assert_eq!(path(tiny), only);
+        assert_eq!(path(forced), only);
         let foreign = Sending {
             memory: MemoryKind::Other,
-            ..tiny
+            ..forced
         };
         assert_eq!(path(foreign), Path::Copy);
     }
@@ -234,41 +268,41 @@ const LENDING: Lending = Lending {
 
 #[test]
 fn memory_that_needs_no_protection() {
-    let forced = Some(Reason::Forced);
-    let below = Some(Reason::BelowThreshold);
+    let (ok, forced): (Possible, Possible) = (Ok(()), Err(None));
+    let below = refused(Reason::BelowThreshold);
     let modes = [
-        (Wanted::Automatic, None, None),
+        (Wanted::Automatic, ok, ok),
         (Wanted::Only(Path::Copy), forced, forced),
-        (Wanted::Only(Path::Synchronous), forced, None),
-        (Wanted::Only(Path::Asynchronous), None, None),
-        (Wanted::Only(Path::SinkWrite), forced, None),
+        (Wanted::Only(Path::Synchronous), forced, ok),
+        (Wanted::Only(Path::Asynchronous), ok, ok),
+        (Wanted::Only(Path::SinkWrite), forced, ok),
     ];
     for (wanted, of_files, asked) in modes {
         let lending = Lending { wanted, ..LENDING };
-        assert_eq!(no_lending(&lending), of_files, "{wanted:?}");
+        assert_eq!(may_lend(&lending), of_files, "{wanted:?}");
         let lending = Lending {
             asked: true,
             // It is for those who have not asked.
             threshold_bytes: 0,
             ..lending
         };
-        assert_eq!(no_lending(&lending), asked, "{wanted:?}");
+        assert_eq!(may_lend(&lending), asked, "{wanted:?}");
         let plain = Lending {
             features: Features::NONE,
             ..lending
         };
-        assert_eq!(no_lending(&plain), asked.or(Some(Reason::NotAgreed)));
+        assert_eq!(may_lend(&plain), asked.and(refused(Reason::NotAgreed)));
         let odd = Lending {
             piece_bytes: 0,
             ..lending
         };
-        assert_eq!(no_lending(&odd), asked.or(Some(Reason::NotPinnable)));
-        for (piece_bytes, why) in [(16_383, below), (16_384, None)] {
+        assert_eq!(may_lend(&odd), asked.and(refused(Reason::NotPinnable)));
+        for (piece_bytes, why) in [(16_383, below), (16_384, ok)] {
             let short = Lending {
                 piece_bytes,
                 ..lending
             };
-            assert_eq!(no_lending(&short), asked.or(why));
+            assert_eq!(may_lend(&short), asked.and(why));
         }
     }
     for (piece_bytes, threshold_bytes, why) in [
@@ -276,14 +310,14 @@ fn memory_that_needs_no_protection() {
         (u64::MAX, 0, forced),
         // A low threshold does not make small pieces pay.
         (16_383, 1, below),
-        (16_384, 1, None),
+        (16_384, 1, ok),
     ] {
         let lending = Lending {
             piece_bytes,
             threshold_bytes,
             ..LENDING
         };
-        assert_eq!(no_lending(&lending), why, "{lending:?}");
+        assert_eq!(may_lend(&lending), why, "{lending:?}");
     }
 }
 
@@ -339,14 +373,11 @@ const WANTED: [Wanted; 5] = [
     Wanted::Only(Path::SinkWrite),
 ];
 
-/// Bytes, and those of them in whole pages: on both sides of each limit.
-const SIZES: [(u64, u64); 5] = [
-    (0, 0),
-    (4095, 0),
-    (8192, 8192),
-    (19_999, 16_384),
-    (20_000, 16_384),
-];
+/// Bytes in whole pages, on both sides of the limit.
+const SIZES: [u64; 4] = [0, 4096, 8192, 16_384];
+
+/// The smallest size that is worth its cost.
+const LEAST_BYTES: u64 = 8192;
 
 const BOTH: [bool; 2] = [false, true];
 
@@ -366,19 +397,17 @@ fn sendings() -> impl Iterator<Item = Sending> {
     let features: [u32; 16] = std::array::from_fn(|bits| bits as u32);
     (0..).map_while(move |number| {
         let mut digits = Digits(number);
-        let (bytes, page_bytes) = digits.next(&SIZES);
         let sending = Sending {
-            bytes,
-            page_bytes,
+            page_bytes: digits.next(&SIZES),
             memory: digits.next(&MEMORIES),
-            least_bytes: 2,
+            least_bytes: LEAST_BYTES,
             wanted: digits.next(&WANTED),
-            threshold_bytes: 20_000,
+            slower: digits.next(&BOTH),
             features: Features::from_bits(digits.next(&features)),
             blocking: digits.next(&BOTH),
             payload_blocked_by: digits.next(&BLOCKS),
             may_go_async: digits.next(&BOTH),
-            sink_room_bytes: digits.next(&[0, 1, 2]),
+            sink_room_bytes: digits.next(&[0, 8191, 8192]),
             may_write: digits.next(&BOTH),
         };
         // All combinations have been returned if the number has more digits.
@@ -386,8 +415,7 @@ fn sendings() -> impl Iterator<Item = Sending> {
     })
 }
 
-/// The path taken has no reason against it, every better one has; and what must never happen does
-/// not.
+/// The path is the best possible one; and what must never happen does not.
 #[test]
 fn every_choice() {
     let mut counts = [0; Path::ALL.len()];
@@ -395,26 +423,36 @@ fn every_choice() {
         let choice = choose(&sending);
         let Choice {
             path,
-            no_sink_write,
+            copied,
+            sink_write,
             awaits_sink,
-            no_asynchronous,
-            no_synchronous,
+            asynchronous,
+            synchronous,
         } = choice;
         counts[path as usize] += 1;
-        let against = [
-            (Path::SinkWrite, no_sink_write),
-            (Path::Asynchronous, no_asynchronous),
-            (Path::Synchronous, no_synchronous),
+        let paths = [
+            (Path::SinkWrite, sink_write),
+            (Path::Asynchronous, asynchronous),
+            (Path::Synchronous, synchronous),
         ];
-        let first = against.iter().find(|(_, why)| why.is_none());
+        let first = paths.iter().find(|(_, possible)| possible.is_ok());
         let best = first.map_or(Path::Copy, |(path, _)| *path);
         assert_eq!(path, best, "{sending:?}");
+        for (path, possible) in paths {
+            let excluded = ![Wanted::Automatic, Wanted::Only(path)].contains(&sending.wanted);
+            assert_eq!(possible == Err(None), excluded, "{sending:?}");
+        }
         if path != Path::Copy {
             assert!(sending.memory != MemoryKind::Other, "{sending:?}");
-            assert!(sending.page_bytes > 0, "{sending:?}");
-            let wanted = [Wanted::Automatic, Wanted::Only(path)];
-            assert!(wanted.contains(&sending.wanted), "{sending:?}");
+            assert!(sending.page_bytes >= LEAST_BYTES, "{sending:?}");
+            assert!(
+                !sending.slower || sending.wanted != Wanted::Automatic,
+                "{sending:?}"
+            );
         }
+        // A long piece after a short one may go another way, if the memory can be pinned.
+        let short = sending.page_bytes < LEAST_BYTES && sending.memory != MemoryKind::Other;
+        assert_eq!(copied == Copied::Piece, short, "{sending:?}");
         if path == Path::Asynchronous {
             let unprotectable = matches!(sending.memory, MemoryKind::Unprotectable(_));
             assert!(!unprotectable && sending.may_go_async, "{sending:?}");
@@ -427,13 +465,13 @@ fn every_choice() {
             );
             assert!(sending.payload_blocked_by.is_none(), "{sending:?}");
         }
-        assert!(!awaits_sink || no_sink_write.is_some(), "{sending:?}");
+        assert!(!awaits_sink || sink_write.is_err(), "{sending:?}");
         if !sending.blocking {
             let waits = matches!(path, Path::SinkWrite | Path::Synchronous);
             assert!(!waits, "{sending:?}");
         }
     }
-    let all = SIZES.len() * MEMORIES.len() * WANTED.len() * 16 * BLOCKS.len() * 3 * 8;
+    let all = SIZES.len() * MEMORIES.len() * WANTED.len() * 16 * BLOCKS.len() * 3 * 16;
     assert_eq!(counts.iter().sum::<usize>(), all);
     assert!(!counts.contains(&0), "each path is chosen");
 }
@@ -454,8 +492,8 @@ fn every_lending() {
                 threshold_bytes,
                 features: sending.features,
             };
-            let why = no_lending(&lending);
-            if why.is_none() {
+            let possible = may_lend(&lending);
+            if possible.is_ok() {
                 lent += 1;
                 assert!(lending.features.contains(Features::SOURCE), "{lending:?}");
                 assert!(lending.piece_bytes >= lending.least_bytes, "{lending:?}");
@@ -464,11 +502,11 @@ fn every_lending() {
                     asked: true,
                     ..lending
                 };
-                assert_eq!(no_lending(&asking), None, "{lending:?}");
+                assert_eq!(may_lend(&asking), Ok(()), "{lending:?}");
             } else {
                 refused += 1;
             }
-            if why == Some(Reason::Forced) && lending.wanted == Wanted::Automatic {
+            if possible == Err(None) && lending.wanted == Wanted::Automatic {
                 assert!(!asked && threshold_bytes == 0, "{lending:?}");
             }
         }
