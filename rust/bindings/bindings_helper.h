@@ -38,6 +38,7 @@
 #include <net/protocol.h>
 #include <net/route.h>
 #include <net/sock.h>
+#include <net/tcp.h>
 #include <net/tcp_states.h>
 #include <linux/percpu_counter.h>
 #include <linux/sockios.h>
@@ -101,6 +102,8 @@ const int SDP_CONST_SIOCOUTQNSD = SIOCOUTQNSD;
 const int SDP_CONST_SIOCATMARK = SIOCATMARK;
 const size_t SDP_CONST_NETLINK_CTX_SIZE = NETLINK_CTX_SIZE;
 const int SDP_CONST_ASYNC_NOSPACE = SOCKWQ_ASYNC_NOSPACE;
+const int SDP_CONST_TFO_CLIENT_ENABLE = TFO_CLIENT_ENABLE;
+const unsigned int SDP_CONST_IFF_LOOPBACK = IFF_LOOPBACK;
 
 /* The compiler's view of the layouts; rust/bindings.rs compares them. */
 const size_t SDP_CONST_SIZEOF_SOCK = sizeof(struct sock);

@@ -3,6 +3,10 @@
 //! The socket families 27 and 28, and the protocol 257 of AF_INET and AF_INET6: registration with
 //! the core, and creation of sockets.
 
+use core::mem::{
+    align_of,
+    size_of, //
+};
 use core::ptr;
 
 use kernel::error::to_result;
@@ -232,8 +236,10 @@ unsafe fn create(
             true => bindings::IP_PMTUDISC_WANT as u8,
             false => bindings::IP_PMTUDISC_DONT as u8,
         };
-        bindings::inet_init_flags(sk.cast());
-        // As in the core, which does not set those of IPv6.
+        bindings::inet_set_mc_loop(sk.cast());
+        bindings::inet6_set_mc_loop(sk.cast());
+        bindings::inet6_set_mc_all(sk.cast());
+        // As in the core, which sets the flag for sockets of IPv4 only.
         if family == bindings::AF_INET {
             bindings::inet_set_mc_all(sk.cast());
         }
@@ -299,7 +305,7 @@ pub(crate) fn register() -> Result {
             SOCKETS_ALLOCATED.get().cast(),
             0,
         ))?;
-        let fw = bindings::alloc_percpu_u64s(1);
+        let fw = bindings::alloc_percpu(size_of::<u64>(), align_of::<u64>());
         if fw.is_null() {
             bindings::percpu_counter_destroy(SOCKETS_ALLOCATED.get().cast());
             return Err(ENOMEM);

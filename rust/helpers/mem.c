@@ -63,11 +63,10 @@ void *sdp_helper_page_address(struct page *page)
 	return page_address(page);
 }
 
-void *sdp_helper_alloc_percpu_u64s(size_t count);
-void *sdp_helper_alloc_percpu_u64s(size_t count)
+void *sdp_helper_alloc_percpu(size_t size, size_t align);
+void *sdp_helper_alloc_percpu(size_t size, size_t align)
 {
-	return (void *)(__force unsigned long)__alloc_percpu(count * sizeof(u64),
-							     sizeof(u64));
+	return (void *)(__force unsigned long)__alloc_percpu(size, align);
 }
 
 void sdp_helper_free_percpu(void *p);

@@ -310,11 +310,21 @@ void sdp_helper_sk_sockets_allocated_dec(struct sock *sk)
 	sk_sockets_allocated_dec(sk);
 }
 
-void sdp_helper_inet_init_flags(struct sock *sk);
-void sdp_helper_inet_init_flags(struct sock *sk)
+void sdp_helper_inet_set_mc_loop(struct sock *sk);
+void sdp_helper_inet_set_mc_loop(struct sock *sk)
 {
 	inet_set_bit(MC_LOOP, sk);
+}
+
+void sdp_helper_inet6_set_mc_loop(struct sock *sk);
+void sdp_helper_inet6_set_mc_loop(struct sock *sk)
+{
 	inet6_set_bit(MC6_LOOP, sk);
+}
+
+void sdp_helper_inet6_set_mc_all(struct sock *sk);
+void sdp_helper_inet6_set_mc_all(struct sock *sk)
+{
 	inet6_set_bit(MC6_ALL, sk);
 }
 
@@ -376,10 +386,10 @@ u8 sdp_helper_net_ip_no_pmtu_disc(const struct net *net)
 	return READ_ONCE(net->ipv4.sysctl_ip_no_pmtu_disc);
 }
 
-bool sdp_helper_net_tfo_client(const struct net *net);
-bool sdp_helper_net_tfo_client(const struct net *net)
+int sdp_helper_net_tcp_fastopen(const struct net *net);
+int sdp_helper_net_tcp_fastopen(const struct net *net)
 {
-	return READ_ONCE(net->ipv4.sysctl_tcp_fastopen) & TFO_CLIENT_ENABLE;
+	return READ_ONCE(net->ipv4.sysctl_tcp_fastopen);
 }
 
 int sdp_helper_net_tcp_syn_retries(const struct net *net);
@@ -461,10 +471,10 @@ struct in_ifaddr *sdp_helper_ifa_list_rcu(const struct in_device *in_dev)
 	return rcu_dereference(in_dev->ifa_list);
 }
 
-bool sdp_helper_netif_is_loopback(const struct net_device *dev);
-bool sdp_helper_netif_is_loopback(const struct net_device *dev)
+unsigned int sdp_helper_net_device_flags(const struct net_device *dev);
+unsigned int sdp_helper_net_device_flags(const struct net_device *dev)
 {
-	return dev->flags & IFF_LOOPBACK;
+	return dev->flags;
 }
 
 int sdp_helper_copy_from_sockptr(void *dst, sockptr_t src, size_t size);

@@ -328,12 +328,6 @@ bool sdp_helper_folio_test_locked(struct folio *folio)
 	return folio_test_locked(folio);
 }
 
-int sdp_helper_folio_mapcount(struct folio *folio);
-int sdp_helper_folio_mapcount(struct folio *folio)
-{
-	return folio_mapcount(folio);
-}
-
 int sdp_helper_folio_ref_count(struct folio *folio);
 int sdp_helper_folio_ref_count(struct folio *folio)
 {

@@ -84,7 +84,8 @@ impl<'a> Net<'a> {
     /// (net.ipv4.tcp_fastopen).
     pub(crate) fn may_fast_open(self) -> bool {
         // SAFETY: The namespace is valid.
-        unsafe { bindings::net_tfo_client(self.net.cast()) }
+        let fastopen = unsafe { bindings::net_tcp_fastopen(self.net.cast()) };
+        fastopen & bindings::SDP_CONST_TFO_CLIENT_ENABLE != 0
     }
 
     /// Whether a send may connect. Security modules check this only for TCP sockets, and their

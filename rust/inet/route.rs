@@ -147,7 +147,7 @@ pub(crate) fn device_addrs(net: Net<'_>, found: &mut [Option<Addr>]) {
         let mut dev = bindings::first_net_device(net.as_ptr().cast());
         let mut places = found.iter_mut();
         while !dev.is_null() {
-            if !bindings::netif_is_loopback(dev) {
+            if bindings::net_device_flags(dev) & bindings::SDP_CONST_IFF_LOOPBACK == 0 {
                 let in_dev = bindings::in_dev_get_rcu(dev);
                 let ifa = if in_dev.is_null() {
                     ptr::null_mut()

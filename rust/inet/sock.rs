@@ -47,6 +47,7 @@ macro_rules! set_field {
 // Behind the macros, which these modules use.
 pub(crate) mod addrs;
 pub(crate) mod charge;
+pub(crate) mod wait;
 pub(crate) mod wake;
 
 impl Sk {
@@ -55,6 +56,46 @@ impl Sk {
     /// `sk` is a socket object of the module that outlives the value.
     pub(crate) unsafe fn new(sk: *mut bindings::sock) -> Self {
         Self(sk)
+    }
+
+    /// Initialises the core's parts of a new or cloned socket. `pinfo6` is the memory of its IPv6
+    /// part.
+    ///
+    /// # Safety
+    ///
+    /// No other thread has access to the socket, and `pinfo6` belongs to it.
+    pub(crate) unsafe fn init_inet(self, pinfo6: *mut bindings::ipv6_pinfo) {
+        let (sk, inet) = (self.0, self.inet());
+        // SAFETY: As the caller promises. A pointer to another IPv6 part is that of the listener,
+        // which the caller of the core's clone holds.
+        unsafe {
+            let former = (*inet).pinet6;
+            ptr::write_bytes(pinfo6, 0, 1);
+            (*pinfo6).hop_limit = -1;
+            (*pinfo6).mcast_hops = bindings::IPV6_DEFAULT_MCASTHOPS as u8;
+            (*pinfo6).pmtudisc = bindings::IPV6_PMTUDISC_WANT as u8;
+            // A clone has the pointer of its listener, and gets the listener's options. What the
+            // listener has in lists and buffers is not the clone's. The core has already set the
+            // pointer of a new socket of AF_INET6.
+            if !former.is_null() && former != pinfo6 {
+                (*pinfo6).hop_limit = (*former).hop_limit;
+                (*pinfo6).mcast_hops = (*former).mcast_hops;
+                (*pinfo6).pmtudisc = (*former).pmtudisc;
+                (*pinfo6).tclass = (*former).tclass;
+                (*pinfo6).rxopt = (*former).rxopt;
+                (*pinfo6).srcprefs = (*former).srcprefs;
+                (*pinfo6).frag_size = (*former).frag_size;
+            }
+            (*inet).pinet6 = pinfo6;
+            (*inet).mc_list = ptr::null_mut();
+            (*inet).ipv6_fl_list = ptr::null_mut();
+            (*inet).inet_opt = ptr::null_mut();
+            // A clone has these values of its listener, but they are not the clone's: it has an
+            // empty accept queue, no page, and a cookie of its own.
+            (*sk).sk_ack_backlog = 0;
+            bindings::clear_sk_cookie(sk.cast());
+            (*sk).sk_frag = Default::default();
+        }
     }
 
     pub(crate) fn as_ptr(self) -> *mut bindings::sock {

@@ -92,7 +92,7 @@ pub struct Halves {
     /// A receive that must not wait was refused because another one had the half.
     reader_refused: bool,
     /// The number of sends that wait for memory. Such a send does not keep the half.
-    pub memory_waiters: u32,
+    memory_waiters: u32,
     generation: Generation,
 }
 
@@ -187,6 +187,25 @@ impl Halves {
         }
     }
 
+    /// A send begins to wait for memory; it does not have the half. Returns the generation of its
+    /// connection.
+    pub const fn memory_wait_begins(&mut self) -> Generation {
+        self.memory_waiters = self.memory_waiters.saturating_add(1);
+        self.generation
+    }
+
+    /// The wait that began in that generation has ended.
+    pub fn memory_wait_ends(&mut self, began: Generation) {
+        if began == self.generation {
+            self.memory_waiters = self.memory_waiters.saturating_sub(1);
+        }
+    }
+
+    /// Whether a send waits for memory.
+    pub const fn has_memory_waiter(&self) -> bool {
+        self.memory_waiters > 0
+    }
+
     /// Whether a send waits for the peer, which may itself wait until its bytes are received.
     pub const fn sender_waits_for_peer(&self) -> bool {
         matches!(self.sending, Half::AwaitingPeer | Half::AwaitingRoom)
@@ -195,6 +214,6 @@ impl Halves {
     /// Whether sends wait for memory or for room for an advert, and will continue when there is
     /// some.
     pub const fn sender_waits_for_room(&self) -> bool {
-        self.memory_waiters > 0 || matches!(self.sending, Half::AwaitingRoom)
+        self.has_memory_waiter() || matches!(self.sending, Half::AwaitingRoom)
     }
 }

@@ -40,6 +40,15 @@ enum Change {
     Shrink { bytes: u32 },
 }
 
+/// How a peer prevents this side from shrinking its receives.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Stuck {
+    /// It does not use up the larger ones (R4).
+    NotUsedUp,
+    /// It leaves no credit for ChRcvBufAck.
+    NotTold,
+}
+
 /// The receives that this side posts.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct OwnReceives {
@@ -49,6 +58,8 @@ pub struct OwnReceives {
     change: Change,
     /// Posted receives that the peer has to use up, because larger ones are among them (R4).
     larger_left: u32,
+    /// The number of consecutive [`checks`](Self::check) that have found a [`Stuck`].
+    stuck_checks: u32,
 }
 
 impl OwnReceives {
@@ -59,6 +70,7 @@ impl OwnReceives {
             told_bytes: bytes,
             change: Change::Done,
             larger_left: 0,
+            stuck_checks: 0,
         }
     }
 
@@ -119,7 +131,10 @@ impl OwnReceives {
 
     /// A message has arrived, and has used the oldest receive.
     pub const fn received(&mut self) {
-        self.larger_left = self.larger_left.saturating_sub(1);
+        if self.is_shrinking() {
+            self.larger_left = self.larger_left.saturating_sub(1);
+            self.stuck_checks = 0;
+        }
         if let Change::UsingUp { old_left } = self.change {
             self.change = match old_left {
                 0 | 1 => Change::Answer,
@@ -139,6 +154,22 @@ impl OwnReceives {
         }
     }
 
+    /// Called at regular intervals: whether the peer prevents this side from shrinking its
+    /// receives, and for how many intervals. `may_use_up`: the peer has credits for messages
+    /// without payload.
+    pub const fn check(&mut self, may_use_up: bool) -> Option<(Stuck, u32)> {
+        let stuck = if self.is_shrinking() && may_use_up {
+            Stuck::NotUsedUp
+        } else if self.answer().is_some() {
+            Stuck::NotTold
+        } else {
+            self.stuck_checks = 0;
+            return None;
+        };
+        self.stuck_checks = self.stuck_checks.saturating_add(1);
+        Some((stuck, self.stuck_checks))
+    }
+
     /// ChRcvBufAck was sent, while `posted` receives were posted. Returns whether receives are
     /// smaller from now on.
     pub const fn answered(&mut self, posted: u32) -> bool {
@@ -146,6 +177,7 @@ impl OwnReceives {
             Change::Shrink { bytes } => {
                 self.bytes = bytes;
                 self.larger_left = posted;
+                self.stuck_checks = 0;
                 true
             }
             _ => false,

@@ -144,7 +144,6 @@ impl Flush<'_> {
             return;
         }
         self.ring.target = IDLE_RECEIVES;
-        self.ring.unused_looks = 0;
         let bytes = self.ring.receives.bytes();
         self.ring.release_reserve(sock.sk(), bytes);
         sock.stats.inc(Counter::ReceivesShrunk);

@@ -2,6 +2,10 @@
 
 //! Counters of a network namespace, per CPU: counting touches no shared cache line.
 
+use core::mem::{
+    align_of,
+    size_of, //
+};
 use core::ptr::NonNull;
 
 use kernel::cpu::nr_cpu_ids;
@@ -283,7 +287,7 @@ unsafe impl Sync for Stats {}
 impl Counters {
     pub(crate) fn new() -> Result<Self> {
         // SAFETY: No precondition; the result is checked.
-        let base = unsafe { bindings::alloc_percpu_u64s(COUNT) };
+        let base = unsafe { bindings::alloc_percpu(size_of::<[u64; COUNT]>(), align_of::<u64>()) };
         // INVARIANT: Just allocated with this size.
         Ok(Self {
             base: NonNull::new(base.cast()).ok_or(ENOMEM)?,

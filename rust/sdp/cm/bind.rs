@@ -17,6 +17,7 @@ use crate::kern::errno::{
 };
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::SdpSock;
+use crate::sdp::parts::port::AtCm;
 
 /// The number of successive ports that are tried at the CM if any port will do. The CM also has
 /// users other than SDP.
@@ -130,7 +131,7 @@ pub(crate) fn change_port(guard: &mut SockGuard<'_>) {
     let former = guard.conn().port.bound.take();
     match get_port(guard, 0) {
         // A port that the CM does not have is free at once.
-        Ok(()) if !guard.conn().port.at_cm => {
+        Ok(()) if !guard.conn().port.is_at_cm() => {
             if let Some(former) = former {
                 guard.sk().net().ports().put(former);
             }
@@ -149,16 +150,20 @@ pub(crate) fn change_port(guard: &mut SockGuard<'_>) {
 /// `EADDRINUSE` if there is no free port, `ENOMEM`.
 pub(super) fn set_aside_for_cm(guard: &mut SockGuard<'_>) -> Result<u16> {
     let sk = guard.sk();
-    let refused = guard.conn().port.other_at_cm.map(Bound::port);
+    let refused = match guard.conn().port.at_cm {
+        AtCm::Other(place) => Some(place.port()),
+        AtCm::Unknown | AtCm::Own => None,
+    };
     let place = sk.net().ports().set_aside(sk, refused)?;
-    put_set_aside(guard);
-    guard.conn().port.other_at_cm = Some(place);
+    left_cm(guard);
+    guard.conn().port.at_cm = AtCm::Other(place);
     Ok(place.port())
 }
 
-/// Releases the port that was set aside: the CM has never had it, or no longer has it.
-pub(super) fn put_set_aside(guard: &mut SockGuard<'_>) {
-    if let Some(place) = guard.conn().port.other_at_cm.take() {
+/// The CM has never had the port, or no longer has it: releases the port if it was set aside.
+pub(super) fn left_cm(guard: &mut SockGuard<'_>) {
+    let former = core::mem::replace(&mut guard.conn().port.at_cm, AtCm::Unknown);
+    if let AtCm::Other(place) = former {
         guard.sk().net().ports().put(place);
     }
 }

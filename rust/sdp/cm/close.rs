@@ -194,7 +194,7 @@ pub(super) fn abandon(child: &SdpSock, why: Error) {
 /// at once, unless the CM still has it; in that case no other socket could listen there anyway.
 fn leave_table(guard: &mut SockGuard<'_>) {
     let ended = matches!(guard.conn().state, State::Closed | State::Dead);
-    if ended && !guard.conn().port.at_cm {
+    if ended && !guard.conn().port.is_at_cm() {
         bind::put_port(guard);
     }
     if guard.conn().lifetime.torn_down {

@@ -59,6 +59,7 @@ use crate::sdp::conn::accept_queue;
 use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::conn::sock::Alarm;
 use crate::sdp::cq::poll::process;
+use crate::sdp::parts::port::AtCm;
 use crate::sdp::rx::Receiver;
 use crate::sdp::timers::tx_watchdog::send_first;
 use crate::stats::counters::Counter;
@@ -96,7 +97,6 @@ impl Worker<'_> {
         let id = unsafe { CmId::new(net, NonNull::from(self.sock)) }?;
         self.sock.inc_ref();
         let id = self.cm.id.insert(id);
-        self.sock.lock().conn().port.at_cm = cm_port != 0;
         // If no program has set a service type, the administrator's default applies (configfs).
         let tos = self.sock.sk().service_type(to.is_v4());
         if tos != 0 {
@@ -136,6 +136,14 @@ impl Worker<'_> {
         let to = to.to_storage(false);
         let start = |from: Addr| id.resolve_addr(&from.to_storage(v6), &to, RESOLVE_MS);
         if from.port != 0 {
+            let mut guard = self.sock.lock();
+            let conn = guard.conn();
+            if conn.state != State::Resolving {
+                // The socket may have another port by now.
+                return Err(ECONNABORTED);
+            }
+            conn.port.at_cm = AtCm::Own;
+            drop(guard);
             match start(from) {
                 Err(e) if bind::is_taken(e) => {}
                 result => return result,
@@ -150,7 +158,7 @@ impl Worker<'_> {
                 result => return result,
             }
         }
-        bind::put_set_aside(&mut self.sock.lock());
+        bind::left_cm(&mut self.sock.lock());
         // The CM itself may use one port for connections to several peers.
         start(from.with_port(0))
     }

@@ -450,8 +450,7 @@ impl Worker<'_> {
         if let Some(id) = self.cm.id.take() {
             drop(id);
             let mut guard = self.sock.lock();
-            guard.conn().port.at_cm = false;
-            bind::put_set_aside(&mut guard);
+            bind::left_cm(&mut guard);
             drop(guard);
             // SAFETY: This is the connection's reference; the running work item has its own.
             unsafe { SdpSock::dec_ref(self.sock.into()) };

@@ -226,7 +226,7 @@ impl Connection {
     /// received.
     pub(in crate::sdp) fn awaits_send_completion(&self, sk: Sk) -> bool {
         !self.out.queue.is_empty()
-            || self.halves.memory_waiters > 0
+            || self.halves.has_memory_waiter()
             || self.link.as_ref().is_some_and(|l| l.awaits_request())
             || (self.halves.sender_waits_for_peer() && !self.awaits_messages_only())
             || self.adverts.waits

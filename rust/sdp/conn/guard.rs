@@ -14,13 +14,11 @@
 //! CM handlers take only leaves, and the lock of a new child that no other code knows yet. Nothing
 //! that takes a CM id's handler mutex is called under the socket lock.
 
-use core::mem::MaybeUninit;
 use core::ops::{
     Deref,
     DerefMut, //
 };
 
-use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::atomic::ordering::{
     Full,
@@ -31,6 +29,7 @@ use kernel::types::NotThreadSafe;
 use super::connection::Connection;
 use super::sock::SdpSock;
 use crate::bindings;
+use crate::inet::sock::wait::Sleep;
 use crate::kern::time::Timeout;
 use crate::stats::counters::Counter;
 
@@ -211,7 +210,7 @@ impl SockOwner<'_> {
     /// Releases the lock, sleeps until woken or for as long as `timeo` allows, and takes the lock
     /// again.
     pub(crate) fn wait(&mut self, timeo: &mut Timeout) {
-        self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, Sleeper::Any);
+        self.sleep(Sleep::Interruptible, Sleeper::Any, timeo);
     }
 
     /// As [`SockOwner::wait`], if several threads may wait for an event that only one of them can
@@ -220,80 +219,45 @@ impl SockOwner<'_> {
     ///
     /// The thread that was woken must check for the event before anything else, and take it.
     pub(crate) fn wait_exclusive(&mut self, timeo: &mut Timeout) {
-        self.sleep(
-            kernel::bindings::TASK_INTERRUPTIBLE,
-            timeo,
-            Sleeper::Exclusive,
-        );
+        self.sleep(Sleep::Interruptible, Sleeper::Exclusive, timeo);
     }
 
     /// As [`SockOwner::wait`], but only a fatal signal ends it early.
     pub(crate) fn wait_killable(&mut self, timeo: &mut Timeout) {
-        self.sleep(bindings::SDP_CONST_TASK_KILLABLE, timeo, Sleeper::Any);
+        self.sleep(Sleep::Killable, Sleeper::Any, timeo);
     }
 
     /// As [`SockOwner::wait`], for a reader: the next notification wakes it directly, not by way of
     /// BH work. Returns `false` only if that notification is still to come; otherwise there may be
     /// completions to handle.
     pub(in crate::sdp) fn wait_for_notification(&mut self, timeo: &mut Timeout) -> bool {
-        self.sleep(kernel::bindings::TASK_INTERRUPTIBLE, timeo, Sleeper::Polls);
+        self.sleep(Sleep::Interruptible, Sleeper::Polls, timeo);
         !self.leave_to_bh()
     }
 
-    /// Waits until the socket is connected, as a send of TCP does.
-    ///
-    /// # Errors
-    ///
-    /// The error of the socket; `EPIPE` if it is not being connected, `EAGAIN` when the time is
-    /// over, `EINTR` or a restart.
+    /// [`Sk::wait_for_connection`](crate::inet::sock::Sk::wait_for_connection).
     pub(in crate::sdp) fn wait_for_connection(&mut self, timeo: &mut Timeout) -> Result {
-        let sk = self.sock.sk().as_ptr();
-        // SAFETY: By the type invariant this thread owns the lock, which the function releases
-        // while it sleeps. As in `sleep`, the socket has a wait queue.
-        to_result(unsafe { bindings::sk_stream_wait_connect(sk, timeo.jiffies_mut()) })
+        // SAFETY: By the type invariant this thread owns the lock.
+        unsafe { self.sock.sk().wait_for_connection(timeo) }
     }
 
-    /// Waits until there is space in the send buffer, and memory for it, as a send of TCP does.
-    ///
-    /// # Errors
-    ///
-    /// `EPIPE` if the socket has an error or cannot send any more, `EAGAIN` when the time is over,
-    /// `EINTR` or a restart.
+    /// [`Sk::wait_for_memory`](crate::inet::sock::Sk::wait_for_memory).
     pub(in crate::sdp) fn wait_for_memory(&mut self, timeo: &mut Timeout) -> Result {
-        let sk = self.sock.sk().as_ptr();
-        // SAFETY: As in `wait_for_connection`.
-        to_result(unsafe { bindings::sk_stream_wait_memory(sk, timeo.jiffies_mut()) })
+        // SAFETY: By the type invariant this thread owns the lock.
+        unsafe { self.sock.sk().wait_for_memory(timeo) }
     }
 
-    fn sleep(&mut self, state: u32, timeo: &mut Timeout, sleeper: Sleeper) {
-        let left = timeo.jiffies_mut();
-        let sk = self.sock.sk().as_ptr();
-        let mut entry = MaybeUninit::<kernel::bindings::wait_queue_entry>::uninit();
-        let entry = entry.as_mut_ptr();
-        // SAFETY: The entry lives until it is removed below; by the type invariant this thread owns
-        // the lock. An orphan has no wait queue any more, but no thread can be in a system call on
-        // an orphan either.
-        unsafe {
-            bindings::init_wait_woken(entry.cast());
-            let queue = bindings::sk_sleep(sk.cast());
+    fn sleep(&mut self, sleep: Sleep, sleeper: Sleeper, timeo: &mut Timeout) {
+        let reader_polls = &self.sock.completions.reader_polls;
+        let queued = |alone: bool| {
             // Another waiting thread must not have to wait until this reader is scheduled.
-            let alone = !bindings::waitqueue_active(queue.cast());
-            match sleeper {
-                Sleeper::Exclusive => {
-                    bindings::add_wait_queue_exclusive(queue.cast(), entry.cast());
-                }
-                Sleeper::Any | Sleeper::Polls => {
-                    bindings::add_wait_queue(queue.cast(), entry.cast());
-                }
-            }
             let polls = sleeper == Sleeper::Polls && alone;
-            // Ordered: a thread that sees the flag also finds the entry.
-            self.sock.completions.reader_polls.xchg(polls.into(), Full);
-            bindings::release_sock(sk);
-            *left = bindings::wait_woken(entry.cast(), state, *left);
-            bindings::lock_sock(sk.cast());
-            bindings::remove_wait_queue(queue.cast(), entry.cast());
-        }
+            // Ordered: a thread that sees the flag also finds this thread in the queue.
+            reader_polls.xchg(polls.into(), Full);
+        };
+        let exclusive = sleeper == Sleeper::Exclusive;
+        // SAFETY: By the type invariant this thread owns the lock.
+        unsafe { self.sock.sk().sleep(sleep, exclusive, timeo, queued) };
     }
 }
 

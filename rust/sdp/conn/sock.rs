@@ -269,35 +269,7 @@ impl SdpSock {
             (&raw mut (*this).glance).write(Glance::new());
             (&raw mut (*this).stats).write(net.stats());
 
-            let inet = sk.cast::<bindings::inet_sock>();
-            let former = (*inet).pinet6;
-            let pinfo6 = (&raw mut (*this).pinfo6).cast::<bindings::ipv6_pinfo>();
-            ptr::write_bytes(pinfo6, 0, 1);
-            (*pinfo6).hop_limit = -1;
-            (*pinfo6).mcast_hops = bindings::IPV6_DEFAULT_MCASTHOPS as u8;
-            (*pinfo6).pmtudisc = bindings::IPV6_PMTUDISC_WANT as u8;
-            // A clone has the pointer of its listener, and gets the listener's options. What the
-            // listener has in lists and buffers is not the clone's. The core has already set the
-            // pointer of a new socket of AF_INET6.
-            if !former.is_null() && former != pinfo6 {
-                (*pinfo6).hop_limit = (*former).hop_limit;
-                (*pinfo6).mcast_hops = (*former).mcast_hops;
-                (*pinfo6).pmtudisc = (*former).pmtudisc;
-                (*pinfo6).tclass = (*former).tclass;
-                (*pinfo6).rxopt = (*former).rxopt;
-                (*pinfo6).srcprefs = (*former).srcprefs;
-                (*pinfo6).frag_size = (*former).frag_size;
-            }
-            (*inet).pinet6 = pinfo6;
-            (*inet).mc_list = ptr::null_mut();
-            (*inet).ipv6_fl_list = ptr::null_mut();
-            (*inet).inet_opt = ptr::null_mut();
-            // A clone has these values of its listener, but they are not the clone's: it has an
-            // empty accept queue, no page, and a cookie of its own.
-            (*sk).sk_ack_backlog = 0;
-            bindings::clear_sk_cookie(sk.cast());
-            (*sk).sk_frag = Default::default();
-
+            Sk::new(sk).init_inet((&raw mut (*this).pinfo6).cast());
             bindings::sock_lock_init(
                 sk.cast(),
                 c"slock-AF_INET_SDP".as_char_ptr(),

@@ -100,11 +100,7 @@ pub(super) fn received(guard: &mut SockGuard<'_>, len: u32, invalidated: Option<
         let link = guard.conn().link.as_ref();
         guard.conn().out.answer_due = link.is_some_and(|link| link.is_iwarp());
     }
-    let ring = &mut guard.conn().ring;
-    if ring.receives.is_shrinking() {
-        ring.unused_looks = 0;
-    }
-    ring.receives.received();
+    guard.conn().ring.receives.received();
     match check(guard, &header, &receive, len) {
         Ok(message) => {
             let readable = handle(guard, &message, receive, invalidated);

@@ -6,15 +6,24 @@ use kernel::prelude::*;
 
 use crate::inet::ports::Bound;
 
+/// The port of a connection's id at the CM.
+#[derive(Copy, Clone)]
+pub(in crate::sdp) enum AtCm {
+    /// There is no id, or the CM chose the port.
+    Unknown,
+    /// The port of the socket.
+    Own,
+    /// A port that was set aside, because the id cannot use the port of the socket.
+    Other(Bound),
+}
+
 pub(crate) struct Port {
     /// The socket's place in the tables of ports, if it has a port.
     pub(in crate::sdp) bound: Option<Bound>,
     /// The place of the connection that is being released, if the next one has another port.
     pub(in crate::sdp) former_bound: Option<Bound>,
-    /// The connection's id at the CM also has the port.
-    pub(in crate::sdp) at_cm: bool,
-    /// The port of the connection's id at the CM, if it cannot be that of the socket.
-    pub(in crate::sdp) other_at_cm: Option<Bound>,
+    /// The port of the connection's id at the CM.
+    pub(in crate::sdp) at_cm: AtCm,
     /// The CM listens for this socket.
     pub(in crate::sdp) listens: bool,
     /// The ports at which the CM still listens for this socket, although the socket has ended its
@@ -25,12 +34,16 @@ pub(crate) struct Port {
 }
 
 impl Port {
+    /// Whether the CM has the port of the socket.
+    pub(in crate::sdp) fn is_at_cm(&self) -> bool {
+        matches!(self.at_cm, AtCm::Own)
+    }
+
     pub(in crate::sdp) const fn new() -> Self {
         Self {
             bound: None,
             former_bound: None,
-            at_cm: false,
-            other_at_cm: None,
+            at_cm: AtCm::Unknown,
             listens: false,
             unlisten: KVec::new(),
             last_bind_err: 0,

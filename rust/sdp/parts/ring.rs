@@ -31,10 +31,6 @@ pub(crate) const IDLE_RECEIVES: u32 = BUFS_MIN as u32;
 /// socket, and to the memory of all sockets.
 pub(crate) struct Ring {
     pub(in crate::sdp) receives: OwnReceives,
-    /// The number of consecutive checks that have found that the peer prevents this side from
-    /// shrinking its receives: the peer does not use up the larger ones, or leaves no credit for
-    /// ChRcvBufAck.
-    pub(in crate::sdp) unused_looks: u32,
     /// Receives to keep posted while memory allows.
     pub(in crate::sdp) target: u32,
     /// Receive memory that stays charged while the connection lives, and the part of it that is
@@ -50,7 +46,6 @@ impl Ring {
     pub(in crate::sdp) const fn new(bytes: u32, target: u32) -> Self {
         Self {
             receives: OwnReceives::new(bytes),
-            unused_looks: 0,
             target,
             guaranteed: 0,
             reserve: 0,

@@ -12,6 +12,7 @@ use crate::inet::memory;
 use crate::kern::time::ms_since;
 use crate::proto::bsdh::Class;
 use crate::proto::hello::Features;
+use crate::proto::resize::Stuck;
 use crate::proto::state::State;
 use crate::proto::violation::Violation;
 use crate::rdma::receive::PART_BYTES;
@@ -146,23 +147,18 @@ impl Receiver<'_> {
     /// [`Fatal::Violation`] or [`Fatal::TimedOut`] if the connection must end so that its memory is
     /// freed.
     fn look_after_shrinking(&mut self) -> Result<(), Fatal> {
-        let ring = &mut *self.ring;
         // A peer with a single credit keeps the credit for updates.
         let may_use_up = self.credits.peer_has_left() >= Class::Control.min_credits();
-        let uses_nothing_up = ring.receives.is_shrinking() && may_use_up;
-        let is_not_told = ring.receives.answer().is_some();
-        if !uses_nothing_up && !is_not_told {
-            ring.unused_looks = 0;
-            return Ok(());
+        match self.ring.receives.check(may_use_up) {
+            Some((stuck, checks))
+                if checks >= PATIENCE && !memory::has_room(LARGE_BYTES * RECV_DEPTH) =>
+            {
+                Err(match stuck {
+                    Stuck::NotUsedUp => Violation::ReceivesNotUsedUp.into(),
+                    Stuck::NotTold => Fatal::TimedOut,
+                })
+            }
+            _ => Ok(()),
         }
-        ring.unused_looks += 1;
-        if ring.unused_looks < PATIENCE || memory::has_room(LARGE_BYTES * RECV_DEPTH) {
-            return Ok(());
-        }
-        Err(if uses_nothing_up {
-            Violation::ReceivesNotUsedUp.into()
-        } else {
-            Fatal::TimedOut
-        })
     }
 }

@@ -294,9 +294,8 @@ impl Send<'_> {
         guard.conn().out.more = false;
         // As long as something in flight will make space, a partial message is not sent: this call
         // fills it later.
-        let connection = guard.generation();
         self.mark_urgent(&mut guard.conn().out);
-        guard.conn().halves.memory_waiters += 1;
+        let connection = guard.conn().halves.memory_wait_begins();
         flush(guard);
         // The completion that makes space may have come already.
         rearm_cq(guard);
@@ -309,10 +308,8 @@ impl Send<'_> {
         } else {
             guard.wait_for_memory(&mut self.timeo)
         };
-        if guard.generation() == connection {
-            guard.conn().halves.memory_waiters -= 1;
-        }
         let conn = guard.conn();
+        conn.halves.memory_wait_ends(connection);
         self.leave_open(&conn.halves, &mut conn.out);
         waited
     }

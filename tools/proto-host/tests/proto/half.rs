@@ -56,13 +56,29 @@ fn the_other_half_is_free() {
 #[test]
 fn senders_that_wait_for_room() {
     let mut halves = Halves::new();
-    halves.memory_waiters = 1;
+    let began = halves.memory_wait_begins();
+    assert!(halves.has_memory_waiter());
     assert!(halves.sender_waits_for_room() && !halves.sender_waits_for_peer());
-    halves.memory_waiters = 0;
+    halves.memory_wait_ends(began);
+    assert!(!halves.has_memory_waiter() && !halves.sender_waits_for_room());
     assert!(halves.begin(Side::Sending, Half::AwaitingRoom));
     assert!(halves.sender_waits_for_room() && halves.sender_waits_for_peer());
     let next = halves.next();
     assert!(!next.sender_waits_for_room() && !next.sender_waits_for_peer());
+}
+
+/// A send of the former connection does not end the wait of a send of the next one.
+#[test]
+fn memory_waits_of_two_connections() {
+    let mut halves = Halves::new();
+    let former = halves.memory_wait_begins();
+    let mut halves = halves.next();
+    assert!(!halves.has_memory_waiter());
+    let began = halves.memory_wait_begins();
+    halves.memory_wait_ends(former);
+    assert!(halves.has_memory_waiter());
+    halves.memory_wait_ends(began);
+    assert!(!halves.has_memory_waiter());
 }
 
 /// A refused receive has pollers told once, and a send that poll() has not reported.

@@ -6,7 +6,8 @@
 use proto_host::proto::{
     resize::{
         OwnReceives,
-        PeerReceives, //
+        PeerReceives,
+        Stuck, //
     },
     violation::Violation,
 };
@@ -370,6 +371,27 @@ fn a_growth_taken_back() {
     assert_eq!((own.bytes(), own.larger_left()), (2, 3));
     assert_eq!(peer.answered(2, Some(3)), Ok(()));
     assert!(peer.has_to_use_up());
+}
+
+/// The checks count as long as the peer keeps the larger receives, or cannot be told; any use of a
+/// receive that it has to use up begins the count anew.
+#[test]
+fn checks_find_a_peer_that_prevents_shrinking() {
+    let mut own = OwnReceives::new(LARGE);
+    assert_eq!(own.check(true), None);
+    own.shrink(SMALL);
+    assert_eq!(own.check(false), Some((Stuck::NotTold, 1)));
+    assert_eq!(own.check(true), Some((Stuck::NotTold, 2)));
+    assert!(own.answered(2));
+    assert_eq!(own.check(true), Some((Stuck::NotUsedUp, 1)));
+    assert_eq!(own.check(true), Some((Stuck::NotUsedUp, 2)));
+    // The peer has no credit for it.
+    assert_eq!(own.check(false), None);
+    assert_eq!(own.check(true), Some((Stuck::NotUsedUp, 1)));
+    own.received();
+    assert_eq!(own.check(true), Some((Stuck::NotUsedUp, 1)));
+    own.received();
+    assert_eq!(own.check(true), None);
 }
 
 /// A question takes the place of what the peer was to be told.

@@ -8,19 +8,9 @@ use uapi::socket::IPPROTO_SDP;
 
 use super::kernel::{
     Cgroup,
+    Instruction,
     Task, //
 };
-
-/// An instruction, or half of an instruction with a 64-bit value.
-#[repr(C)]
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Instruction {
-    opcode: u8,
-    /// Destination in the lower four bits, source in the upper four.
-    registers: u8,
-    offset: i16,
-    value: i32,
-}
 
 const LOAD_64: u8 = 0x79;
 const LOAD_IMMEDIATE_64: u8 = 0x18;

@@ -23,7 +23,6 @@ use btf_rs::{
     Type, //
 };
 
-use super::code::Instruction;
 use crate::fail::Fail;
 
 const TYPES: &str = "/sys/kernel/btf/vmlinux";
@@ -41,6 +40,18 @@ const PROG_TYPE_TRACING: u32 = 26;
 const MODIFY_RETURN: u32 = 26;
 /// Size of the buffer for the verifier's log.
 const LOG_BYTES: usize = 64 << 10;
+
+/// An instruction of a BPF program, or half of an instruction with a 64-bit value
+/// (`struct bpf_insn`).
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Instruction {
+    pub(super) opcode: u8,
+    /// Destination in the lower four bits, source in the upper four.
+    pub(super) registers: u8,
+    pub(super) offset: i16,
+    pub(super) value: i32,
+}
 
 /// A control group: its depth in the hierarchy (the root is at 0) and its id.
 #[derive(Clone, Copy)]

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sleeping on a socket, without its lock meanwhile.
+
+use core::mem::MaybeUninit;
+
+use kernel::error::to_result;
+use kernel::prelude::*;
+
+use super::Sk;
+use crate::bindings;
+use crate::kern::time::Timeout;
+
+/// The state in which a thread sleeps: what ends the sleep early.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) enum Sleep {
+    /// Any signal.
+    Interruptible,
+    /// A fatal signal.
+    Killable,
+}
+
+impl Sk {
+    /// Releases the socket lock, sleeps until woken or for as long as `timeo` allows, and takes the
+    /// lock again. An event that wakes exclusive waiters wakes only one `exclusive` thread. Calls
+    /// `queued` when the thread is in the wait queue and still has the lock, with whether no other
+    /// thread was in the queue before.
+    ///
+    /// # Safety
+    ///
+    /// A thread in a system call on the socket owns the lock. (An orphan has no wait queue any
+    /// more, but no thread can be in a system call on an orphan either.)
+    pub(crate) unsafe fn sleep(
+        self,
+        sleep: Sleep,
+        exclusive: bool,
+        timeo: &mut Timeout,
+        queued: impl FnOnce(bool),
+    ) {
+        let state = match sleep {
+            Sleep::Interruptible => kernel::bindings::TASK_INTERRUPTIBLE,
+            Sleep::Killable => bindings::SDP_CONST_TASK_KILLABLE,
+        };
+        let left = timeo.jiffies_mut();
+        let sk = self.as_ptr();
+        let mut entry = MaybeUninit::<kernel::bindings::wait_queue_entry>::uninit();
+        let entry = entry.as_mut_ptr();
+        // SAFETY: The entry lives until it is removed below. As the caller promises, this thread
+        // owns the lock, and the socket has a wait queue.
+        unsafe {
+            bindings::init_wait_woken(entry.cast());
+            let queue = bindings::sk_sleep(sk.cast());
+            let alone = !bindings::waitqueue_active(queue.cast());
+            if exclusive {
+                bindings::add_wait_queue_exclusive(queue.cast(), entry.cast());
+            } else {
+                bindings::add_wait_queue(queue.cast(), entry.cast());
+            }
+            queued(alone);
+            bindings::release_sock(sk);
+            *left = bindings::wait_woken(entry.cast(), state, *left);
+            bindings::lock_sock(sk.cast());
+            bindings::remove_wait_queue(queue.cast(), entry.cast());
+        }
+    }
+
+    /// Waits until the socket is connected, as a send of TCP does.
+    ///
+    /// # Errors
+    ///
+    /// The error of the socket; `EPIPE` if it is not being connected, `EAGAIN` when the time is
+    /// over, `EINTR` or a restart.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Sk::sleep`].
+    pub(crate) unsafe fn wait_for_connection(self, timeo: &mut Timeout) -> Result {
+        // SAFETY: As the caller promises; the function releases the lock while it sleeps.
+        to_result(unsafe { bindings::sk_stream_wait_connect(self.as_ptr(), timeo.jiffies_mut()) })
+    }
+
+    /// Waits until there is space in the send buffer, and memory for it, as a send of TCP does.
+    ///
+    /// # Errors
+    ///
+    /// `EPIPE` if the socket has an error or cannot send any more, `EAGAIN` when the time is over,
+    /// `EINTR` or a restart.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Sk::sleep`].
+    pub(crate) unsafe fn wait_for_memory(self, timeo: &mut Timeout) -> Result {
+        // SAFETY: As the caller promises; the function releases the lock while it sleeps.
+        to_result(unsafe { bindings::sk_stream_wait_memory(self.as_ptr(), timeo.jiffies_mut()) })
+    }
+}
