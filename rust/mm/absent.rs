@@ -74,7 +74,6 @@ use super::watch::{
 use super::Refused;
 use crate::bindings;
 use crate::kern::completion::Completion;
-use crate::kern::errno::ENOBUFS;
 use crate::params::breaks::Rule;
 use crate::proto::choice::Reason;
 use crate::stats::counters::{
@@ -294,7 +293,7 @@ impl Receiving {
     ) -> Result<Self, Refused> {
         let pages = pins.pages.len();
         let end = base + pages * PAGE_SIZE;
-        let locked = Locked::charge(pins.folio_bytes()).map_err(|_| ENOBUFS)?;
+        let locked = Locked::charge(pins.folio_bytes(), stats)?;
         let guard = mm.mmap_read_lock();
         if Simple::any(&guard, base, end)?.pages() < pages {
             return Err(EAGAIN.into());

@@ -5,7 +5,6 @@
 use core::ptr;
 
 use kernel::bindings::page;
-use kernel::error::to_result;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
@@ -81,10 +80,13 @@ impl Locked {
     /// # Errors
     ///
     /// `ENOBUFS` beyond the limit.
-    pub(super) fn charge(bytes: usize) -> Result<Self> {
+    pub(super) fn charge(bytes: usize, stats: Stats) -> Result<Self> {
         let mut charged = bindings::ubuf_info_msgzc_mmpin::default();
         // SAFETY: We are in process context, and the value is a new one.
-        to_result(unsafe { bindings::mm_account_pinned_pages(&raw mut charged, bytes) })?;
+        if unsafe { bindings::mm_account_pinned_pages(&raw mut charged, bytes) } != 0 {
+            stats.inc(Counter::MemlockRefused);
+            return Err(ENOBUFS);
+        }
         // INVARIANT: Just charged, or free of charge.
         Ok(Self { charged })
     }
@@ -214,7 +216,7 @@ impl Pinned {
         if term != Term::Lent {
             // SAFETY: They are pinned.
             let bytes = unsafe { folio_bytes(&pinned.pages) };
-            pinned.locked = Some(Locked::charge(bytes).map_err(|_| ENOBUFS)?);
+            pinned.locked = Some(Locked::charge(bytes, stats)?);
         }
         // SAFETY: They are pinned as long as the value lives, and its drop removes the record
         // first.

@@ -243,7 +243,8 @@ impl Snapshot {
 
     fn charge(&self) -> Result<Locked> {
         // SAFETY: By the type invariant.
-        Locked::charge(unsafe { folio_bytes(&self.pages) })
+        let bytes = unsafe { folio_bytes(&self.pages) };
+        Locked::charge(bytes, self.stats)
     }
 
     /// The entry's index in the snapshot, and the page that the entry should map.

@@ -203,6 +203,13 @@ fn completion_failed(guard: &mut SockGuard<'_>, status: bindings::ib_wc_status) 
     }
 }
 
+/// Handles the completions that have come, and requests a notification for the next one, before the
+/// caller checks what it waits for.
+pub(in crate::sdp) fn catch_up(guard: &mut SockGuard<'_>) {
+    poll_cq_if_due(guard);
+    rearm_cq(guard);
+}
+
 /// As [`SockOwner::wait`], for a reader that handles the completions itself, not by way of BH
 /// work.
 pub(crate) fn wait_and_poll(guard: &mut SockOwner<'_>, timeo: &mut Timeout) {
@@ -223,8 +230,7 @@ pub(in crate::sdp) fn await_adapter(
     purpose: Use,
 ) -> Result {
     loop {
-        poll_cq_if_due(guard);
-        rearm_cq(guard);
+        catch_up(guard);
         if unpin_finished(guard, began, purpose)? {
             return Ok(());
         }

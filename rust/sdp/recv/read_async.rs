@@ -65,17 +65,14 @@ use crate::rdma::region::{
 use crate::sdp::conn::connection::Connection;
 use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::cq::poll::{
-    poll_cq_if_due,
+    catch_up,
     rearm_cq, //
 };
 use crate::sdp::parts::source::Returned;
 use crate::sdp::reclaim::give_back;
 use crate::sdp::rx::reads::LEAST_DIRECT;
 use crate::sdp::timers::tx_watchdog::EARLY_MS;
-use crate::stats::counters::{
-    Counter,
-    Stats, //
-};
+use crate::stats::counters::Stats;
 use crate::stats::tally::Kept;
 
 /// The maximum number of pages of one Read into a short buffer. So few pages usually form few
@@ -278,10 +275,7 @@ impl Recv<'_> {
                     Refused::Unfit(why) => guard.fallback(why),
                     // The memory cannot be protected at this moment.
                     Refused::Error(e) if e == EAGAIN => guard.fallback(Reason::NotProtectable),
-                    Refused::Error(e) if e == ENOBUFS => {
-                        guard.stats.inc(Counter::MemlockRefused);
-                        guard.fallback(Reason::PinLimit);
-                    }
+                    Refused::Error(e) if e == ENOBUFS => guard.fallback(Reason::PinLimit),
                     Refused::Error(_) => {}
                 }
                 return Ok(());
@@ -361,8 +355,7 @@ pub(crate) fn await_early(guard: &mut SockOwner<'_>) {
     }
     let mut left = Timeout::from_ms(EARLY_MS);
     while !left.is_over() && guard.conn().state != State::Dead && !fatal_signal_pending() {
-        poll_cq_if_due(guard);
-        rearm_cq(guard);
+        catch_up(guard);
         if !guard.conn().awaits_early() {
             return;
         }

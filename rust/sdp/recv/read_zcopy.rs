@@ -158,15 +158,9 @@ impl Recv<'_> {
         let pages = link.max_region_pages() as usize;
         let (iter, stats) = (&mut self.iter, guard.stats);
         let pinned = guard.unlocked(|| Pinned::new(iter, most, pages, Term::Short, stats));
-        let pinned = match pinned {
-            Ok(pinned) => pinned,
-            Err(e) => {
-                if e == ENOBUFS {
-                    guard.stats.inc(Counter::MemlockRefused);
-                }
-                self.excluded.reads = true;
-                return Ok(());
-            }
+        let Ok(pinned) = pinned else {
+            self.excluded.reads = true;
+            return Ok(());
         };
         let taken = pinned.len() as usize;
         let posted = self.post_direct(guard, Memory::Pinned(pinned), Use::OwnReads(Call::Waits));

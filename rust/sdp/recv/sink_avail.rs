@@ -23,10 +23,7 @@ use kernel::prelude::*;
 use super::recvmsg::Recv;
 use super::Direct;
 use crate::inet::sock::Sk;
-use crate::kern::errno::{
-    ECONNRESET,
-    ENOBUFS, //
-};
+use crate::kern::errno::ECONNRESET;
 use crate::kern::iov::Access;
 use crate::kern::signal::{
     fatal_signal_pending,
@@ -53,8 +50,7 @@ use crate::rdma::region::{
 };
 use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::cq::poll::{
-    poll_cq_if_due,
-    rearm_cq,
+    catch_up,
     wait_and_poll, //
 };
 use crate::sdp::flush::flush;
@@ -290,10 +286,7 @@ impl Recv<'_> {
         let pinned = guard.unlocked(|| Pinned::new(iter, most, pages, Term::Long, stats));
         match pinned {
             Ok(pinned) => Some(pinned),
-            Err(e) => {
-                if e == ENOBUFS {
-                    guard.stats.inc(Counter::MemlockRefused);
-                }
+            Err(_) => {
                 // The memory may still be pinned for a shorter time, for a Read of bytes that are
                 // already available.
                 self.excluded.adverts = true;
@@ -346,8 +339,7 @@ impl Recv<'_> {
         let mut left = Timeout::from_ms(OFFER_MS);
         let mut cancelled = false;
         loop {
-            poll_cq_if_due(guard);
-            rearm_cq(guard);
+            catch_up(guard);
             if unpin_finished(guard, self.began, Use::PeerWrites)? {
                 return Ok(());
             }

@@ -26,16 +26,12 @@ use super::choose::{
     Ways,
     PAGE_SHIFT, //
 };
-use super::sendmsg::{
-    Lack,
-    Send, //
-};
+use super::sendmsg::Send;
 use super::zsdp::{
     may_advertise,
     post_advert,
     Advertiser, //
 };
-use crate::inet::memory;
 use crate::kern::errno::{
     ENOBUFS,
     ENOTCONN, //
@@ -56,8 +52,8 @@ use crate::proto::state::State;
 use crate::rdma::region::Use;
 use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::cq::poll::{
-    poll_cq_if_due,
-    rearm_cq, //
+    catch_up,
+    poll_cq_if_due, //
 };
 use crate::sdp::reclaim::{
     give_back,
@@ -89,10 +85,7 @@ impl Ways<'_> {
                 send.unprotectable = Some(why);
                 return;
             }
-            Refused::Error(e) if e == ENOBUFS => {
-                self.sock.stats.inc(Counter::MemlockRefused);
-                self.fallback(Reason::PinLimit);
-            }
+            Refused::Error(e) if e == ENOBUFS => self.fallback(Reason::PinLimit),
             Refused::Error(_) => {}
         }
         // The copy will report a bad address.
@@ -180,8 +173,7 @@ impl Send<'_> {
         let mut patience = Timeout::from_ms(ROOM_MS);
         let mut patience_for_places = Timeout::from_ms(PLACES_MS);
         loop {
-            poll_cq_if_due(guard);
-            rearm_cq(guard);
+            catch_up(guard);
             // Another send may have begun while the lock was not held.
             guard.await_turn(Access::Read, self.began, &mut self.timeo)?;
             if restore_in_turn(guard, Access::Read) {
@@ -189,11 +181,7 @@ impl Send<'_> {
             }
             let sk = guard.sk();
             guard.conn().check_sendable(sk)?;
-            if !guard.sk().stream_memory_free() {
-                let bytes = guard.conn().options.sndbuf_bytes;
-                if memory::is_short() || !guard.sk().restore_sndbuf(bytes) {
-                    self.wait_memory(guard, Lack::Room)?;
-                }
+            if !self.has_space(guard)? {
                 continue;
             }
             let link = guard.conn().link.as_ref();

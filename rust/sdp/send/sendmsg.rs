@@ -139,7 +139,7 @@ pub(crate) fn sendmsg(
 
 /// Why a send cannot take more bytes.
 #[derive(Copy, Clone, PartialEq, Eq)]
-pub(super) enum Lack {
+enum Lack {
     /// The send buffer is full, or too many bytes are not sent yet (TCP_NOTSENT_LOWAT).
     Room,
     /// The memory of all sockets is used up, or an allocation has failed.
@@ -247,11 +247,7 @@ impl Send<'_> {
                     continue;
                 }
             }
-            if !guard.sk().stream_memory_free() {
-                let bytes = guard.conn().options.sndbuf_bytes;
-                if memory::is_short() || !guard.sk().restore_sndbuf(bytes) {
-                    self.wait_memory(guard, Lack::Room)?;
-                }
+            if !self.has_space(guard)? {
                 continue;
             }
             match Copier::of(guard).copy_some(self) {
@@ -288,8 +284,21 @@ impl Send<'_> {
         guard.wait_for_connection(&mut self.timeo)
     }
 
+    /// Whether there is space in the send buffer. Otherwise makes some, if the core has made the
+    /// buffer smaller, or waits for some; the caller begins anew.
+    pub(super) fn has_space(&mut self, guard: &mut SockOwner<'_>) -> Result<bool> {
+        if guard.sk().stream_memory_free() {
+            return Ok(true);
+        }
+        let bytes = guard.conn().options.sndbuf_bytes;
+        if memory::is_short() || !guard.sk().restore_sndbuf(bytes) {
+            self.wait_memory(guard, Lack::Room)?;
+        }
+        Ok(false)
+    }
+
     /// Waits until there is space in the send buffer, or memory.
-    pub(super) fn wait_memory(&mut self, guard: &mut SockOwner<'_>, lack: Lack) -> Result {
+    fn wait_memory(&mut self, guard: &mut SockOwner<'_>, lack: Lack) -> Result {
         guard.sk().want_space(false);
         guard.conn().out.more = false;
         // As long as something in flight will make space, a partial message is not sent: this call

@@ -45,8 +45,7 @@ use crate::rdma::region::{
 use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::cq::poll::{
     await_adapter,
-    poll_cq_if_due,
-    rearm_cq, //
+    catch_up, //
 };
 use crate::sdp::flush::flush;
 use crate::sdp::output::CONTROL_PLACES;
@@ -149,8 +148,7 @@ impl Send<'_> {
         self.by_copy = 0;
         let mut patience = Timeout::from_ms(ROOM_MS);
         loop {
-            poll_cq_if_due(guard);
-            rearm_cq(guard);
+            catch_up(guard);
             let sk = guard.sk();
             guard.conn().check_sendable(sk)?;
             if guard.generation() != self.began {
@@ -275,7 +273,7 @@ impl Send<'_> {
             }
         });
         if let Some(e) = failed.filter(|_| pieces.bytes == 0) {
-            let why = no_pin(e, guard.stats);
+            let why = no_pin(e);
             guard.fallback(why);
             // The copy will report a bad address.
             self.by_copy = self.iter.len();

@@ -58,10 +58,7 @@ use crate::sdp::conn::guard::{
     SockGuard,
     SockOwner, //
 };
-use crate::sdp::cq::poll::{
-    poll_cq_if_due,
-    rearm_cq, //
-};
+use crate::sdp::cq::poll::catch_up;
 use crate::sdp::flush::flush;
 use crate::sdp::output::abort::{
     abort,
@@ -77,10 +74,7 @@ use crate::sdp::parts::posted::Posted;
 use crate::sdp::parts::source::ZeroCopy;
 use crate::sdp::reclaim::restore_read;
 use crate::sdp::timers::tx_watchdog::CANCEL_MS;
-use crate::stats::counters::{
-    Counter,
-    Stats, //
-};
+use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 use crate::trace::{
     self,
@@ -101,9 +95,8 @@ struct Out {
 }
 
 /// Why the rest goes by copy after pinning has failed with `e`. The copy will report a bad address.
-pub(super) fn no_pin(e: Error, stats: Stats) -> Reason {
+pub(super) fn no_pin(e: Error) -> Reason {
     if e == ENOBUFS {
-        stats.inc(Counter::MemlockRefused);
         Reason::PinLimit
     } else {
         Reason::NotPinnable
@@ -342,8 +335,7 @@ impl Send<'_> {
 
     fn advertise(&mut self, guard: &mut SockOwner<'_>, out: &mut Out) -> Result {
         loop {
-            poll_cq_if_due(guard);
-            rearm_cq(guard);
+            catch_up(guard);
             unpin_dead(&mut guard.conn().link);
             restore_read(guard);
             let sk = guard.sk();
@@ -362,7 +354,7 @@ impl Send<'_> {
                         out.taken += pinned.len() as usize;
                         out.next = Some(pinned);
                     }
-                    Err(e) => out.stop = Some(no_pin(e, guard.stats)),
+                    Err(e) => out.stop = Some(no_pin(e)),
                 }
                 // The lock was not held during the pinning: check all conditions again.
                 continue;
@@ -420,8 +412,7 @@ impl Send<'_> {
             if guard.generation() != self.began {
                 return;
             }
-            poll_cq_if_due(guard);
-            rearm_cq(guard);
+            catch_up(guard);
             unpin_dead(&mut guard.conn().link);
             if fatal_signal_pending() {
                 return abort(guard, Some(ECONNRESET));
