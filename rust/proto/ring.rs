@@ -110,6 +110,12 @@ impl<T, const N: usize> Ring<T, N> {
     }
 
     /// The last item.
+    pub fn last(&self) -> Option<&T> {
+        let last = self.slot(self.len.checked_sub(1)?);
+        self.slots.get(last)?.as_ref()
+    }
+
+    /// The last item.
     pub fn last_mut(&mut self) -> Option<&mut T> {
         let last = self.slot(self.len.checked_sub(1)?);
         self.slots.get_mut(last)?.as_mut()
@@ -121,6 +127,7 @@ impl<T, const N: usize> Ring<T, N> {
             .split_at_checked(self.head)
             .into_iter()
             .flat_map(|(wrapped, from_head)| from_head.iter().chain(wrapped))
+            .take(self.len)
             .filter_map(Option::as_ref)
     }
 
@@ -130,6 +137,7 @@ impl<T, const N: usize> Ring<T, N> {
             .split_at_mut_checked(self.head)
             .into_iter()
             .flat_map(|(wrapped, from_head)| from_head.iter_mut().chain(wrapped))
+            .take(self.len)
             .filter_map(Option::as_mut)
     }
 }

@@ -2,10 +2,11 @@
 
 //! Source adverts of the peer: memory that this side reads.
 //!
-//! The adverts wait in stream order, among payload that was received by copy and that the caller
-//! keeps. They are read from start to end, one after the other, with several Reads in flight, which
-//! finish in the order in which they were posted. After a Read has finished, and never earlier, its
-//! bytes are reported to the peer, which then releases its memory.
+//! The adverts wait in stream order, among payload that was received by copy. The caller keeps such
+//! payload with the advert that it follows ([`SourceReader::last_unread`]) until the bytes of this
+//! advert have arrived. The adverts are read from start to end, one after the other, with several
+//! Reads in flight, which finish in the order in which they were posted. After a Read has finished,
+//! and never earlier, its bytes are reported to the peer, which then releases its memory.
 //!
 //! A cancel of the peer (A2 of [`super::source`]) takes back the bytes for which no Read was
 //! posted. The Reads in flight finish and are reported, and then one SendSm answers the cancel. A
@@ -61,6 +62,20 @@ impl Advert {
     const fn unreported(&self) -> u32 {
         self.done.saturating_sub(self.reported)
     }
+
+    /// Whether some of its bytes have not arrived.
+    const fn is_unread(&self) -> bool {
+        self.done < self.len
+    }
+}
+
+/// The memory into which a Read goes.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Destination {
+    /// Of the kernel: a receive finds the bytes in the receive queue.
+    Kernel,
+    /// Of a program: a receive has returned the bytes already, or waits for them.
+    Program,
 }
 
 /// An RDMA Read to post.
@@ -108,13 +123,13 @@ enum Cancel {
 ///
 /// - At most `max` adverts. Bytes are taken in the order of the stream: behind an advert that is
 ///   not taken completely, nothing is taken.
-/// - `reads` holds the lengths of the Reads in flight, oldest first. No Read crosses the end of an
-///   advert, and together they are the bytes that are taken and not done.
+/// - `reads` holds the lengths and destinations of the Reads in flight, oldest first. No Read
+///   crosses the end of an advert, and together they are the bytes that are taken and not done.
 /// - While cancelling, every advert is taken completely.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct SourceReader<const N: usize = ADVERTS_MAX, const R: usize = READS_MAX> {
     adverts: Ring<Advert, N>,
-    reads: Ring<u32, R>,
+    reads: Ring<(u32, Destination), R>,
     next: Id,
     max: u8,
     ordered: bool,
@@ -207,15 +222,14 @@ impl<const N: usize, const R: usize> SourceReader<N, R> {
     /// Returns a Read of at most `max_bytes`, which must be the next to be posted; `None` if no
     /// advert has bytes left or too many Reads are in flight.
     ///
-    /// It ends at its advert's end at the latest. The number of the advert tells the caller what
-    /// precedes it in the stream.
-    pub fn take(&mut self, max_bytes: u32) -> Option<Read> {
+    /// It ends at its advert's end at the latest.
+    pub fn take(&mut self, max_bytes: u32, destination: Destination) -> Option<Read> {
         if max_bytes == 0 {
             return None;
         }
         let advert = self.adverts.iter_mut().find(|a| a.untaken() > 0)?;
         let len = advert.untaken().min(max_bytes);
-        self.reads.push(len).ok()?;
+        self.reads.push((len, destination)).ok()?;
         let addr = advert.addr.wrapping_add(u64::from(advert.taken));
         // INVARIANT: `len` is at most what was untaken, and is in `reads`.
         advert.taken = advert.taken.saturating_add(len);
@@ -233,7 +247,7 @@ impl<const N: usize, const R: usize> SourceReader<N, R> {
     /// If the caller posts the report directly behind its Read, with a fence, it may call this when
     /// it posts both: the fence makes the report wait.
     pub fn on_read_done(&mut self) -> Option<u32> {
-        let len = self.reads.pop()?;
+        let (len, _) = self.reads.pop()?;
         let advert = self.adverts.iter_mut().find(|a| a.done < a.taken)?;
         // INVARIANT: the Read was counted in `taken`.
         advert.done = advert.done.saturating_add(len);
@@ -317,6 +331,49 @@ impl<const N: usize, const R: usize> SourceReader<N, R> {
             bytes,
             invalidate: (whole && !oldest.cut).then_some(oldest.rkey),
         })
+    }
+
+    /// Called when the connection has ended and its queues are empty: forgets the adverts, which
+    /// will not be read.
+    pub fn abort(&mut self) {
+        while self.reads.pop().is_some() {}
+        while self.adverts.pop().is_some() {}
+        self.cancel = Cancel::Nothing;
+    }
+
+    /// The last advert, if some of its bytes have not arrived: payload that arrives now follows it
+    /// in the stream. Otherwise the payload is the next of the stream.
+    pub fn last_unread(&self) -> Option<Id> {
+        self.adverts.last().filter(|a| a.is_unread()).map(|a| a.id)
+    }
+
+    /// Whether all bytes of this advert, and of those before it, have arrived.
+    pub fn has_arrived(&self, id: Id) -> bool {
+        !self.adverts.iter().any(|a| a.id == id && a.is_unread())
+    }
+
+    /// Bytes of the first advert that has bytes for which no Read was posted: the number of these
+    /// bytes; 0 if there are none.
+    pub fn untaken(&self) -> u32 {
+        let mut untaken = self.adverts.iter().map(Advert::untaken);
+        untaken.find(|bytes| *bytes > 0).unwrap_or(0)
+    }
+
+    /// As [`SourceReader::untaken`], if nothing but Reads into a program's memory comes before
+    /// these bytes and after the bytes that have arrived; otherwise 0.
+    pub fn next_untaken(&self) -> u32 {
+        if self.reads.iter().any(|read| read.1 == Destination::Kernel) {
+            return 0;
+        }
+        for advert in self.adverts.iter().filter(|a| a.is_unread()) {
+            if advert.untaken() > 0 {
+                return advert.untaken();
+            }
+            if advert.followed {
+                return 0;
+            }
+        }
+        0
     }
 
     /// Bytes for which no Read was posted yet.

@@ -79,6 +79,7 @@ impl SockGuard<'_> {
                 charged += advert.len - advert.read;
             }
         });
+        zcopy.reader.abort();
         let held = zcopy.hold.clear();
         self.stats.add(Counter::AdvertAborted, aborted);
         if charged > 0 {

@@ -168,6 +168,8 @@ fn handle(
     invalidated: Option<u32>,
 ) -> bool {
     let payload = message.payload_len;
+    // Before the advert of the message, which follows the payload in the stream.
+    let after = guard.conn().adverts.last_unread();
     let to = (guard.sk(), guard.stats);
     let conn = guard.conn();
     let (credits, counts) = (conn.credits.available(), &mut conn.measured.counts);
@@ -207,7 +209,7 @@ fn handle(
         if matches!(why, Fatal::NoMemory) && payload > 0 {
             // The bytes before the lost advert stay readable, as with TCP.
             guard.note_urgent(message, &receive);
-            let taken = Receiver::of(guard).take_payload(message, receive);
+            let taken = Receiver::of(guard).take_payload(message, receive, after);
             end_if_lost(guard, taken);
         } else {
             Receiver::of(guard).discard(receive);
@@ -223,7 +225,7 @@ fn handle(
     match message.body {
         Body::Data | Body::SrcAvail { .. } if payload > 0 => {
             let mut receiver = Receiver::of(guard);
-            let taken = receiver.take_payload(message, receive);
+            let taken = receiver.take_payload(message, receive, after);
             let taken = taken.and_then(|()| receiver.take_advert(message));
             end_if_lost(guard, taken);
             guard.note_announced(message);

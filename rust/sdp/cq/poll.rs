@@ -112,7 +112,7 @@ pub(crate) fn poll_cq(guard: &mut SockGuard<'_>) {
 fn wake_reader_if_due(guard: &mut SockGuard<'_>) {
     let conn = guard.conn();
     // Bytes that a waiting reader can take itself, as soon as there are places for the Read.
-    let offered = |z: &KBox<ZeroCopy>| z.hold.next_untaken() > 0;
+    let offered = |z: &KBox<ZeroCopy>| z.reader.next_untaken() > 0;
     let offered =
         conn.inq.reader_bytes.is_some() && conn.adverts.zcopy.as_ref().is_some_and(offered);
     let readable = conn.inq.readable || offered;

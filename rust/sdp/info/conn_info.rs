@@ -93,7 +93,7 @@ pub(crate) fn look(sock: &SdpSock) -> Result<KBox<Details>> {
         reads_posted: conn.link.as_ref().map_or(0, |l| l.reads_in_flight()),
         tx_waiting: conn.out.queue.bytes(),
         held: zcopy.map_or(0, |z| z.hold.len()),
-        peer_unread: zcopy.map_or(0, |z| z.hold.untaken()),
+        peer_unread: zcopy.map_or(0, |z| z.reader.untaken()),
         adverts,
         histograms: conn
             .measured

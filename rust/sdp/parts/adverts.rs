@@ -14,6 +14,7 @@ use super::source::{
     ZeroCopy, //
 };
 use crate::inet::sock::Sk;
+use crate::proto::advert::Id;
 use crate::proto::hello::Features;
 use crate::proto::source::{
     self,
@@ -148,14 +149,21 @@ impl Adverts {
 
     /// Bytes of the peer's first advert for which no Read was posted; 0 if there are none.
     pub(in crate::sdp) fn untaken(&self) -> u32 {
-        self.zcopy.as_ref().map_or(0, |z| z.hold.untaken())
+        self.zcopy.as_ref().map_or(0, |z| z.reader.untaken())
     }
 
     /// Whether there are bytes of the stream that are still in the peer's memory, or that arrived
     /// after such bytes.
     pub(in crate::sdp) fn holds(&self) -> bool {
         let zcopy = &self.zcopy;
-        zcopy.as_ref().is_some_and(|z| !z.hold.is_empty())
+        zcopy
+            .as_ref()
+            .is_some_and(|z| z.reader.last_unread().is_some() || !z.hold.is_empty())
+    }
+
+    /// [`SourceReader::last_unread`](crate::proto::sink::SourceReader::last_unread).
+    pub(in crate::sdp) fn last_unread(&self) -> Option<Id> {
+        self.zcopy.as_ref()?.reader.last_unread()
     }
 
     /// Whether the peer waits for an answer about its adverts, or for them to be read.

@@ -10,6 +10,7 @@ use kernel::time::{
 
 use super::hold::Hold;
 use super::posted::Posted;
+use crate::mm::frag::Frag;
 use crate::params::ADVERTS;
 use crate::proto::fallback::{
     is_worth,
@@ -17,7 +18,11 @@ use crate::proto::fallback::{
 };
 use crate::proto::hello::Features;
 use crate::proto::pull::ReaderWait;
-use crate::proto::sink::SourceReader;
+use crate::proto::sink::{
+    Destination,
+    Read,
+    SourceReader, //
+};
 use crate::proto::source::SourceAdverts;
 use crate::rdma::post::READS;
 use crate::rdma::region::REGIONS;
@@ -71,7 +76,7 @@ pub(crate) struct ZeroCopy {
     pub(crate) source: SourceAdverts<Posted, ADVERTS>,
     /// The peer's adverts.
     pub(crate) reader: SourceReader<ADVERTS, { READS as usize }>,
-    /// The part of the stream after the receive queue.
+    /// Payload behind the peer's adverts.
     pub(crate) hold: Hold,
     /// Whether asynchronous sends pay.
     pub(crate) fallback: Fallback,
@@ -112,21 +117,18 @@ impl ZeroCopy {
         }
     }
 
-    /// Records a Read of the first `len` bytes of [`Hold::untaken`] into the kernel's memory.
-    pub(in crate::sdp) fn read(&mut self, len: u32) {
-        self.take(len, Hold::read);
+    /// [`SourceReader::take`].
+    pub(in crate::sdp) fn take(&mut self, most: u32, destination: Destination) -> Option<Read> {
+        let rest = self.reader.untaken();
+        let read = self.reader.take(most, destination)?;
+        let takes_all = self.reader.untaken() == 0;
+        self.reader_wait.read_posted(read.len >= rest, takes_all);
+        Some(read)
     }
 
-    /// As [`ZeroCopy::read`], for a Read into a program's memory.
-    pub(in crate::sdp) fn give(&mut self, len: u32) {
-        self.take(len, Hold::give);
-    }
-
-    fn take(&mut self, len: u32, record: fn(&mut Hold, u32)) {
-        let takes_rest = len >= self.hold.untaken();
-        record(&mut self.hold, len);
-        let takes_all = self.hold.untaken() == 0;
-        self.reader_wait.read_posted(takes_rest, takes_all);
+    /// [`Hold::pop`], if the payload is now the next of the stream.
+    pub(in crate::sdp) fn pop_held(&mut self) -> Option<(Frag, u32)> {
+        self.hold.pop(|after| self.reader.has_arrived(after))
     }
 }
 

@@ -127,7 +127,7 @@ impl Direct<'_> {
         if zcopy.early_ends {
             return None;
         }
-        let bytes = room.min(zcopy.hold.next_untaken() as usize);
+        let bytes = room.min(zcopy.reader.next_untaken() as usize);
         let start = recv.iter.piece()?.addr;
         let head = start.wrapping_neg() % PAGE_SIZE;
         let pages = bytes.saturating_sub(head) / PAGE_SIZE;

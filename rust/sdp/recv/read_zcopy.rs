@@ -24,6 +24,7 @@ use crate::mm::pin::{
     Term, //
 };
 use crate::proto::half::Half;
+use crate::proto::sink::Destination;
 use crate::proto::state::Event;
 use crate::rdma::post::READS;
 use crate::rdma::region::{
@@ -77,7 +78,7 @@ impl Direct<'_> {
         };
         self.state.is_connected()
             && link.has_region_room()
-            && zcopy.hold.next_untaken() as usize >= LEAST_DIRECT
+            && zcopy.reader.next_untaken() as usize >= LEAST_DIRECT
     }
 
     /// Whether `reads` Reads into a program's memory can be posted in addition to those in flight.
@@ -96,7 +97,7 @@ impl Direct<'_> {
         };
         self.state.is_connected()
             && self.inq.queue.is_empty()
-            && zcopy.hold.next_untaken() >= len
+            && zcopy.reader.next_untaken() >= len
             && !(purpose == Use::OwnReads(Call::Returns) && zcopy.early_ends)
             && link.send_room() >= link.direct_places()
             && link.has_region_room()
@@ -117,7 +118,7 @@ pub(super) fn reader_waits(guard: &mut SockOwner<'_>, recv: &mut Recv<'_>) {
     let room = recv.direct_room();
     let conn = guard.conn();
     let next = match &conn.adverts.zcopy {
-        Some(zcopy) => zcopy.hold.next_untaken() as usize,
+        Some(zcopy) => zcopy.reader.next_untaken() as usize,
         None => 0,
     };
     recv.set_room(guard, None);
@@ -153,7 +154,7 @@ impl Recv<'_> {
             return Err(ECONNRESET);
         };
         zcopy.direct_bytes = 0;
-        let most = zcopy.hold.next_untaken() as usize;
+        let most = zcopy.reader.next_untaken() as usize;
         let most = most.min(self.len - self.copied);
         let pages = link.max_region_pages() as usize;
         let (iter, stats) = (&mut self.iter, guard.stats);
@@ -233,16 +234,10 @@ impl Recv<'_> {
         let (Some(link), Some(zcopy)) = (&mut conn.link, &mut conn.adverts.zcopy) else {
             return Err(ECONNRESET);
         };
-        let result = match zcopy.hold.reserve(GFP_KERNEL) {
-            Ok(()) => match zcopy.reader.take(len) {
-                Some(read) => {
-                    zcopy.reader_wait.reader_came();
-                    zcopy.give(read.len);
-                    link.read_into(&read, region)
-                }
-                None => Err(ENOBUFS),
-            },
-            Err(e) => Err(e),
+        zcopy.reader_wait.reader_came();
+        let result = match zcopy.take(len, Destination::Program) {
+            Some(read) => link.read_into(&read, region),
+            None => Err(ENOBUFS),
         };
         match result {
             Ok(()) => {

@@ -11,6 +11,7 @@ use crate::mm::frag::{
     Frag,
     UnusedPage, //
 };
+use crate::proto::advert::Id;
 use crate::proto::message::Message;
 use crate::proto::state::State;
 use crate::rdma::receive::{
@@ -32,8 +33,8 @@ impl Receiver<'_> {
         sk.is_orphan() || ended && sk.rcv_shutdown()
     }
 
-    /// Puts the payload of a message into the receive queue, or, if earlier bytes are still in the
-    /// peer's memory, behind these.
+    /// Puts the payload of a message into the receive queue, or, if it is to come `after` the bytes
+    /// of an advert that have not all arrived, behind these.
     ///
     /// # Errors
     ///
@@ -42,6 +43,7 @@ impl Receiver<'_> {
         &mut self,
         message: &Message,
         receive: Receive,
+        after: Option<Id>,
     ) -> Result<(), Fatal> {
         let sk = self.sock.sk();
         if self.refuses_bytes() {
@@ -54,8 +56,8 @@ impl Receiver<'_> {
         // This only raises the target: if no program reads, `refill` stops at the size of the
         // receive buffer.
         self.lengthen_if_short();
-        if self.adverts.holds() {
-            return self.hold_payload(message, receive);
+        if let Some(after) = after {
+            return self.hold_payload(after, message, receive);
         }
         // A receive that is a part of a page would keep the whole page, so payload of any length is
         // copied.

@@ -17,6 +17,7 @@ use crate::proto::pull::{
     PullReason,
     Waiting, //
 };
+use crate::proto::sink::Destination;
 use crate::proto::state::State;
 use crate::rdma::post::READS;
 use crate::rdma::receive::{
@@ -159,7 +160,7 @@ impl Receiver<'_> {
         }
         let halves = self.halves;
         let waiting = Waiting {
-            untaken_bytes: zcopy.hold.untaken().into(),
+            untaken_bytes: zcopy.reader.untaken().into(),
             room_bytes: room.into(),
             now: zcopy.reader_wait.over(),
             own_sender_waits: halves.sender_waits_for_room() || halves.sender_waits_for_peer(),
@@ -210,7 +211,7 @@ impl Receiver<'_> {
         let Some(zcopy) = &mut self.adverts.zcopy else {
             return Ok(false);
         };
-        let why = (zcopy.hold.untaken() > 0).then_some(why);
+        let why = (zcopy.reader.untaken() > 0).then_some(why);
         zcopy.reader_wait.set_over(why);
         self.pull()
     }
@@ -249,23 +250,21 @@ impl Receiver<'_> {
         let (_, flags) = self.gfp;
         let places = self.places_due() + MAX_PARTS;
         self.reserve_unread(places).map_err(|_| Fatal::NoMemory)?;
-        let (Some(zcopy), Some(link)) = (&mut self.adverts.zcopy, &mut *self.link) else {
+        let Some(link) = &mut *self.link else {
             return Err(Fatal::NoMemory);
         };
-        zcopy.hold.reserve(flags).map_err(|_| Fatal::NoMemory)?;
         link.reserve_reading(flags).map_err(|_| Fatal::NoMemory)?;
         let memory = self.read_memory(size).ok_or(Fatal::NoMemory)?;
         let charge = memory.len();
         let zcopy = self.adverts.zcopy.as_mut();
-        let (Some((zcopy, read)), Some(link)) = (
-            zcopy.and_then(|zcopy| zcopy.reader.take(charge).map(|read| (zcopy, read))),
+        let (Some(read), Some(link)) = (
+            zcopy.and_then(|zcopy| zcopy.take(charge, Destination::Kernel)),
             &mut *self.link,
         ) else {
             drop(memory);
             self.release(charge);
             return Err(Fatal::NoMemory);
         };
-        zcopy.read(read.len);
         let result = link.read(&read, memory);
         self.sock.stats.inc(Counter::ReadPosted);
         watchdog::begin(self.watch, self.sock);
@@ -300,11 +299,8 @@ impl Receiver<'_> {
     /// [`Fatal::NoMemory`].
     pub(in crate::sdp) fn read_finished(&mut self, memory: Receive) -> Result<(), Fatal> {
         let charge = memory.len();
-        let finished = self.adverts.zcopy.as_mut().and_then(|zcopy| {
-            let len = zcopy.reader.on_read_done()?;
-            zcopy.hold.finish_read().then_some(len)
-        });
-        let Some(len) = finished else {
+        let zcopy = self.adverts.zcopy.as_mut();
+        let Some(len) = zcopy.and_then(|zcopy| zcopy.reader.on_read_done()) else {
             drop(memory);
             self.release(charge);
             return Ok(());
@@ -330,7 +326,6 @@ impl Receiver<'_> {
         let mut len = 0;
         if let Some(zcopy) = &mut self.adverts.zcopy {
             len = zcopy.reader.on_read_done().unwrap_or(0);
-            zcopy.hold.finish_read();
             zcopy.reader_wait.reader_came();
             if awaited && len > 0 {
                 zcopy.direct_bytes += len as usize;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Payload that arrives while earlier bytes of the stream are still in the peer's memory
+//! The order of the stream: payload may arrive while earlier bytes are still in the peer's memory
 //! ([`Hold`](crate::sdp::parts::hold::Hold)).
 
 use super::Receiver;
+use crate::proto::advert::Id;
 use crate::proto::message::{
     Body,
     Message, //
@@ -22,7 +23,7 @@ impl Receiver<'_> {
     ///
     /// # Errors
     ///
-    /// [`Fatal::Unread`], [`Fatal::NoMemory`].
+    /// [`Fatal::Unread`].
     pub(in crate::sdp) fn take_advert(&mut self, message: &Message) -> Result<(), Fatal> {
         let Body::SrcAvail { len, .. } = message.body else {
             return Ok(());
@@ -33,22 +34,18 @@ impl Receiver<'_> {
         if self.refuses_bytes() {
             return Err(Fatal::Unread);
         }
-        if let Some(zcopy) = &mut self.adverts.zcopy {
-            let (_, flags) = self.gfp;
-            let held = zcopy.hold.push_advert(len, flags);
-            held.map_err(|_| Fatal::NoMemory)?;
-        }
         self.inq.urgent.on_bytes(len);
         Ok(())
     }
 
-    /// Keeps payload that comes behind bytes which are still in the peer's memory.
+    /// Keeps payload that follows an advert whose bytes have not all arrived.
     ///
     /// # Errors
     ///
     /// [`Fatal::NoMemory`].
     pub(super) fn hold_payload(
         &mut self,
+        after: Id,
         message: &Message,
         receive: Receive,
     ) -> Result<(), Fatal> {
@@ -60,7 +57,7 @@ impl Receiver<'_> {
             let charge = unused.min(PART_BYTES);
             unused -= charge;
             let zcopy = self.adverts.zcopy.as_mut();
-            let held = zcopy.map(|zcopy| zcopy.hold.push(frag, charge, flags));
+            let held = zcopy.map(|zcopy| zcopy.hold.push(after, frag, charge, flags));
             if !matches!(held, Some(Ok(()))) {
                 self.release(charge + unused);
                 return Err(Fatal::NoMemory);
@@ -82,7 +79,6 @@ impl Receiver<'_> {
         };
         let untaken = zcopy.reader.untaken_bytes();
         zcopy.reader.on_cancel()?;
-        zcopy.hold.cut();
         self.inq.urgent.on_cancel(untaken);
         self.sock.stats.inc(Counter::CancelReceived);
         self.drain_hold()
@@ -101,7 +97,7 @@ impl Receiver<'_> {
             .adverts
             .zcopy
             .as_mut()
-            .and_then(|zcopy| zcopy.hold.pop_ready())
+            .and_then(|zcopy| zcopy.pop_held())
         {
             if self.queue_unread(frag, charge, arrived).is_err() {
                 self.release(charge);

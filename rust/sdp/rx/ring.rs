@@ -129,7 +129,7 @@ impl Receiver<'_> {
         let posted = self.link.as_ref().map_or(0, |l| l.posted_bytes());
         let unread = (sk.rmem() - self.ring.reserve).saturating_sub(posted + held);
         let zcopy = self.adverts.zcopy.as_ref();
-        let held = zcopy.is_some_and(|z| z.hold.has_ready());
+        let held = zcopy.is_some_and(|z| !z.hold.is_empty());
         let nothing_unread = self.inq.queue.is_empty() && !held;
         nothing_unread || unread + self.ring.receives.bytes() <= sk.rcvbuf().max(MIN_RECEIVE_BUFFER)
     }

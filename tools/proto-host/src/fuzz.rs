@@ -35,6 +35,7 @@ use crate::proto::{
     },
     sink::{
         Answer,
+        Destination,
         SourceReader, //
     },
     source::{
@@ -300,7 +301,8 @@ pub fn fuzz_adverts(data: &[u8]) {
             5 => either(reader.on_cancel()),
             6 => {
                 let before = reader.untaken_bytes();
-                let len = reader.take(a).map_or(0, |read| read.len);
+                let destination = [Destination::Kernel, Destination::Program][usize::from(b > 127)];
+                let len = reader.take(a, destination).map_or(0, |read| read.len);
                 assert_eq!(reader.untaken_bytes() + u64::from(len), before);
             }
             7 if a < 128 => either(reader.on_read_done()),

@@ -13,6 +13,7 @@ use proto_host::proto::{
     },
     sink::{
         Answer,
+        Destination,
         SourceReader, //
     },
     source::{
@@ -80,14 +81,6 @@ fn send(world: &mut World, me: usize) -> Option<()> {
     Some(())
 }
 
-/// Bytes of the first advert that are not taken: all adverts are equal, and are taken in order.
-fn first_untaken(side: &Side) -> u64 {
-    match side.reader.untaken_bytes() {
-        0 => 0,
-        all => (all - 1) % u64::from(ADVERT) + 1,
-    }
-}
-
 /// Reads an advert, for the program or as the policy says.
 fn take(world: &mut World, me: usize, room: u64, policy: Policy) -> Option<()> {
     let side = &mut world[me];
@@ -96,7 +89,7 @@ fn take(world: &mut World, me: usize, room: u64, policy: Policy) -> Option<()> {
         ADVERT
     } else {
         let waiting = Waiting {
-            untaken_bytes: first_untaken(side),
+            untaken_bytes: side.reader.untaken().into(),
             room_bytes: room.saturating_sub(side.buffered),
             now: None,
             own_sender_waits: !reads && policy == Policy::Module,
@@ -109,7 +102,7 @@ fn take(world: &mut World, me: usize, room: u64, policy: Policy) -> Option<()> {
             Pull::No | Pull::Later => return None,
         }
     };
-    let read = side.reader.take(bytes)?;
+    let read = side.reader.take(bytes, Destination::Kernel)?;
     side.reader.on_read_done()?;
     side.buffered += u64::from(read.len);
     assert!(side.buffered <= room.max(u64::from(ADVERT)));

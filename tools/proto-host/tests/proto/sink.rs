@@ -8,6 +8,7 @@ use proto_host::proto::{
     hello::Features,
     sink::{
         Answer,
+        Destination,
         SourceReader, //
     },
     violation::Violation,
@@ -22,25 +23,84 @@ fn one_advert() -> Reader {
     reader
 }
 
+/// Payload follows the last advert until all bytes of this advert have arrived.
+#[test]
+fn payload_among_adverts() {
+    let mut reader = one_advert();
+    let first = reader.last_unread().expect("the advert is unread");
+    assert!(!reader.has_arrived(first));
+    assert_eq!((reader.untaken(), reader.next_untaken()), (10, 10));
+    assert!(reader.on_data(3).is_ok());
+    assert!(reader.on_advert(0, 5, 8, 2000).is_ok());
+    let second = reader.last_unread().expect("the second advert is unread");
+    assert!(second != first);
+    assert!(reader.take(4, Destination::Program).is_some());
+    assert_eq!((reader.untaken(), reader.next_untaken()), (6, 6));
+    assert!(reader.take(9, Destination::Program).is_some());
+    // The payload comes before the second advert.
+    assert_eq!((reader.untaken(), reader.next_untaken()), (5, 0));
+    assert_eq!(reader.on_read_done(), Some(4));
+    assert!(!reader.has_arrived(first));
+    assert_eq!(reader.on_read_done(), Some(6));
+    assert!(reader.has_arrived(first) && !reader.has_arrived(second));
+    assert_eq!((reader.untaken(), reader.next_untaken()), (5, 5));
+    assert!(reader.take(2, Destination::Kernel).is_some());
+    // Bytes that are on their way into the kernel's memory come first.
+    assert_eq!((reader.untaken(), reader.next_untaken()), (3, 0));
+    assert_eq!(reader.on_read_done(), Some(2));
+    assert_eq!(reader.next_untaken(), 3);
+    assert!(reader.take(3, Destination::Program).is_some());
+    assert_eq!(reader.last_unread(), Some(second));
+    assert_eq!(reader.on_read_done(), Some(3));
+    assert_eq!(reader.last_unread(), None);
+    assert!(reader.has_arrived(second));
+}
+
+/// What was taken of an advert arrives after a cancel, and payload may follow it afterwards.
+#[test]
+fn a_cancel_leaves_the_reads() {
+    let mut reader = one_advert();
+    assert!(reader.take(4, Destination::Kernel).is_some());
+    assert!(reader.on_cancel().is_ok());
+    assert_eq!(reader.untaken(), 0);
+    let id = reader.last_unread().expect("the Read is in flight");
+    assert_eq!(reader.on_read_done(), Some(4));
+    assert!(reader.has_arrived(id));
+    assert_eq!(reader.last_unread(), None);
+}
+
+#[test]
+fn an_abort_forgets_all() {
+    let mut reader = one_advert();
+    assert!(reader.take(4, Destination::Kernel).is_some());
+    assert!(reader.on_cancel().is_ok());
+    reader.abort();
+    assert!(reader.is_idle());
+    assert_eq!((reader.last_unread(), reader.on_read_done()), (None, None));
+}
+
 #[test]
 fn reads_stay_within_their_adverts() {
     let mut reader = one_advert();
     assert!(reader.on_advert(3, 5, 8, 2000).is_ok());
     assert_eq!(reader.untaken_bytes(), 15);
     let reads: Vec<_> = (0..5)
-        .filter_map(|_| reader.take(6))
+        .filter_map(|_| reader.take(6, Destination::Kernel))
         .map(|read| (read.rkey, read.addr, read.len))
         .collect();
     assert_eq!(reads, [(7, 1000, 6), (7, 1006, 4), (8, 2000, 5)]);
     assert_eq!((reader.untaken_bytes(), reader.reads_in_flight()), (0, 3));
-    assert_eq!(reader.take(0), None);
+    assert_eq!(reader.take(0, Destination::Kernel), None);
 }
 
 #[test]
 fn only_finished_reads_are_reported() {
     let mut reader = one_advert();
     assert_eq!(reader.on_read_done(), None);
-    assert!(reader.take(6).is_some() && reader.take(6).is_some());
+    assert!(
+        reader.take(6, Destination::Kernel).is_some()
+            && reader.take(6, Destination::Kernel).is_some()
+    );
     assert!(!reader.has_answer(true));
     assert_eq!(reader.on_read_done(), Some(6));
     assert!(!reader.has_answer(false), "a part is not due of itself");
@@ -62,9 +122,14 @@ fn only_finished_reads_are_reported() {
 #[test]
 fn no_more_reads_than_the_ring_holds() {
     let mut reader = one_advert();
-    assert_eq!((0..9).filter_map(|_| reader.take(1)).count(), 4);
+    assert_eq!(
+        (0..9)
+            .filter_map(|_| reader.take(1, Destination::Kernel))
+            .count(),
+        4
+    );
     reader.on_read_done();
-    assert!(reader.take(1).is_some());
+    assert!(reader.take(1, Destination::Kernel).is_some());
 }
 
 #[test]
@@ -74,9 +139,12 @@ fn a_cancelled_advert_is_reported_to_where_it_was_read() {
     let third = reader.on_advert(0, 10, 9, 3000);
     assert!(second.is_ok() && third.is_ok());
     // The first and half of the second are being read.
-    assert!(reader.take(10).is_some() && reader.take(5).is_some());
+    assert!(
+        reader.take(10, Destination::Kernel).is_some()
+            && reader.take(5, Destination::Kernel).is_some()
+    );
     assert_eq!(reader.on_cancel(), Ok(second.ok()));
-    assert_eq!(reader.take(10), None);
+    assert_eq!(reader.take(10, Destination::Kernel), None);
     assert_eq!(reader.next_answer(true), None, "the Reads go on");
     assert_eq!(reader.on_data(1), Err(Violation::PayloadDuringCancel));
     assert_eq!(reader.on_disconn(), Err(Violation::PayloadDuringCancel));
@@ -95,7 +163,7 @@ fn a_cancelled_advert_is_reported_to_where_it_was_read() {
 #[test]
 fn a_cancel_of_what_was_reported_needs_no_further_report() {
     let mut reader = one_advert();
-    assert!(reader.take(4).is_some());
+    assert!(reader.take(4, Destination::Kernel).is_some());
     reader.on_read_done();
     assert!(reader.next_answer(true).is_some());
     assert!(reader.on_cancel().is_ok());
@@ -109,7 +177,7 @@ fn a_cancel_needs_an_advert_since_the_last() {
     assert_eq!(reader.on_cancel(), Err(Violation::NothingToCancel));
     // One that crosses our last report finds nothing and is answered.
     let mut reader = one_advert();
-    assert!(reader.take(10).is_some());
+    assert!(reader.take(10, Destination::Kernel).is_some());
     reader.on_read_done();
     assert!(reader.next_answer(false).is_some() && reader.is_idle());
     assert_eq!(reader.on_cancel(), Ok(None));
@@ -127,10 +195,10 @@ fn nothing_unread_with_payload_behind_it_can_be_cancelled() {
     assert_eq!(reader.clone().on_cancel(), behind);
     assert!(reader.on_advert(0, 1, 8, 0).is_ok());
     assert_eq!(reader.clone().on_cancel(), behind);
-    assert!(reader.take(9).is_some());
+    assert!(reader.take(9, Destination::Kernel).is_some());
     assert_eq!(reader.clone().on_cancel(), behind);
     // Once all before the payload is being read, what follows can be.
-    assert!(reader.take(9).is_some());
+    assert!(reader.take(9, Destination::Kernel).is_some());
     assert!(matches!(reader.on_cancel(), Ok(Some(_))));
     let mut reader = one_advert();
     assert!(reader.on_advert(1, 1, 8, 0).is_ok());
@@ -177,7 +245,7 @@ proptest! {
                     prop_assert!(!ok || (b > 0 && !cancelling));
                     adverts += u64::from(ok) * u64::from(b);
                 }
-                2 | 3 => taken += reader.take(a).map_or(0, |read| read.len),
+                2 | 3 => taken += reader.take(a, Destination::Kernel).map_or(0, |read| read.len),
                 4 => { reader.on_read_done(); }
                 5 => match reader.next_answer(b == 0) {
                     Some(Answer::SendSm) => {
@@ -205,7 +273,7 @@ proptest! {
             prop_assert!(reported <= taken && u64::from(taken) <= adverts);
             prop_assert_eq!(reader.untaken_bytes(), adverts - u64::from(taken));
         }
-        while reader.take(9).is_some() || reader.on_read_done().is_some() || reader.has_answer(false) {
+        while reader.take(9, Destination::Kernel).is_some() || reader.on_read_done().is_some() || reader.has_answer(false) {
             match reader.next_answer(false) {
                 Some(Answer::ReadCompletion { bytes, .. }) => reported += bytes,
                 Some(Answer::SendSm) => send_sms += 1,

@@ -4,14 +4,19 @@
 
 use super::{
     Failure,
-    Piece,
     Rule,
     ToSink,
     ToSource,
     World,
     BUFFER_LEN, //
 };
-use proto_host::proto::sink::Answer;
+use proto_host::proto::{
+    advert::Id,
+    sink::{
+        Answer,
+        Destination, //
+    },
+};
 
 impl World {
     /// All that the receiver may send of its own accord.
@@ -57,7 +62,7 @@ impl World {
 
     /// A reader that waits advertises its buffer.
     fn advertise(&mut self) -> Option<()> {
-        let empty = self.pieces.is_empty();
+        let empty = self.has_read_all();
         let told = empty || self.lacks(Rule::AdvertOnlyWhenEmpty);
         let rkey = self.new_key();
         // The first one of another receive.
@@ -81,21 +86,13 @@ impl World {
     }
 
     fn take(&mut self, bytes: u32) -> Option<()> {
-        let read = self.reader.take(bytes)?;
+        let untaken = self.reader.untaken();
+        let read = self.reader.take(bytes, Destination::Kernel)?;
         if read.len < bytes {
             return None;
         }
-        let is_advert = |piece: &Piece| matches!(piece, Piece::Advert(..));
-        let at = self.pieces.iter().position(is_advert)?;
-        let Piece::Advert(id, start, len) = self.pieces[at] else {
-            return None;
-        };
-        assert_eq!((id, u64::from(start)), (read.id, read.addr));
-        self.pieces[at] = Piece::Reading(start, read.len);
-        if read.len < len {
-            let rest = Piece::Advert(id, start + read.len, len - read.len);
-            self.pieces.insert(at + 1, rest);
-        }
+        assert_eq!(self.reader.next_untaken(), 0, "a Read is in flight");
+        assert!(read.len <= untaken);
         self.reads.push_back(read);
         if self.lacks(Rule::ReportAfterRead) {
             self.reader.on_read_done()?;
@@ -114,22 +111,41 @@ impl World {
         if !self.lacks(Rule::ReportAfterRead) {
             assert_eq!(self.reader.on_read_done(), Some(read.len));
         }
-        let oldest = self.pieces.iter_mut().find_map(|piece| match *piece {
-            Piece::Reading(start, len) => Some((piece, start, len)),
-            _ => None,
-        });
-        if let Some((piece, start, len)) = oldest {
-            *piece = Piece::Bytes(start, len);
-        }
+        let start = u32::try_from(read.addr).map_err(|_| Failure::OutOfOrder)?;
+        self.queue.push_back((start, read.len));
+        self.drain_held();
         Ok(Some(()))
+    }
+
+    /// Bytes that have arrived are the next of the stream when the advert before them has arrived.
+    fn drain_held(&mut self) {
+        while let Some(&(after, start)) = self.held.front() {
+            if !self.reader.has_arrived(after) {
+                break;
+            }
+            self.held.pop_front();
+            self.queue.push_back((start, 1));
+        }
+    }
+
+    /// A byte has arrived in a message, behind this advert if not all of it was read before.
+    fn byte_arrives(&mut self, after: Option<Id>, start: u32) {
+        match after {
+            None => self.queue.push_back((start, 1)),
+            Some(after) => self.held.push_back((after, start)),
+        }
+    }
+
+    /// Whether all bytes that the peer has sent or advertised have arrived and were delivered.
+    pub(super) fn has_read_all(&self) -> bool {
+        self.queue.is_empty() && self.held.is_empty() && self.reader.last_unread().is_none()
     }
 
     /// The application reads what is first in the queue.
     pub(super) fn deliver(&mut self) -> Result<Option<()>, Failure> {
-        let Some(&Piece::Bytes(start, len)) = self.pieces.front() else {
+        let Some((start, len)) = self.queue.pop_front() else {
             return Ok(None);
         };
-        self.pieces.pop_front();
         self.take_bytes(start, len)?;
         Ok(Some(()))
     }
@@ -149,8 +165,9 @@ impl World {
         };
         match message {
             ToSink::Data(start) => {
+                let after = self.reader.last_unread();
                 self.reader.on_data(1).map_err(Failure::Refused)?;
-                self.pieces.push_back(Piece::Bytes(start, 1));
+                self.byte_arrives(after, start);
                 self.payload_arrives();
             }
             ToSink::SrcAvail {
@@ -159,14 +176,16 @@ impl World {
                 rkey,
                 addr,
             } => {
+                // The byte comes before the advert.
+                let after = self.reader.last_unread();
                 let inline_bytes = u32::from(inline.is_some());
                 let advert = self
                     .reader
                     .on_advert(inline_bytes, len, rkey, u64::from(addr));
-                let id = advert.map_err(Failure::Refused)?;
-                let inline = inline.map(|start| Piece::Bytes(start, 1));
-                self.pieces.extend(inline);
-                self.pieces.push_back(Piece::Advert(id, addr, len));
+                advert.map_err(Failure::Refused)?;
+                if let Some(start) = inline {
+                    self.byte_arrives(after, start);
+                }
                 self.payload_arrives();
             }
             ToSink::SrcAvailCancel => self.on_source_cancel()?,
@@ -189,14 +208,10 @@ impl World {
     }
 
     fn on_source_cancel(&mut self) -> Result<(), Failure> {
+        let untaken = self.reader.untaken() > 0;
         let first = self.reader.on_cancel().map_err(Failure::Refused)?;
-        let is_advert = |piece: &Piece| matches!(piece, Piece::Advert(..));
-        let in_queue = self.pieces.iter().find_map(|piece| match *piece {
-            Piece::Advert(id, ..) => Some(id),
-            _ => None,
-        });
-        assert_eq!(first, in_queue, "what is cancelled is what was not taken");
-        self.pieces.retain(|piece| !is_advert(piece));
+        assert_eq!(first.is_some(), untaken, "what was not taken is cancelled");
+        self.drain_held();
         if self.lacks(Rule::SendSmAfterReads) {
             self.to_source.push_back(ToSource::SendSm);
             self.send_sms_early += 1;
@@ -227,7 +242,7 @@ impl World {
                 self.shorts_received += 1;
             }
             // What was received before is read before.
-            if !self.pieces.is_empty() {
+            if !self.has_read_all() {
                 return Err(Failure::OutOfOrder);
             }
             self.take_bytes(start, len)?;

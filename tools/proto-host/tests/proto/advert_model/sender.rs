@@ -52,6 +52,7 @@ impl World {
         if self.source.is_cancel_due() {
             self.try_move(next, |w| {
                 w.source.cancel_sent();
+                w.source_cancels_sent += 1;
                 w.to_sink.push_back(ToSink::SrcAvailCancel);
                 Some(())
             });

@@ -124,14 +124,6 @@ struct Memory {
     sender_waits: bool,
 }
 
-/// What the receiver holds, in stream order: where it starts, and its length.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-enum Piece {
-    Bytes(u32, u32),
-    Reading(u32, u32),
-    Advert(Id, u32, u32),
-}
-
 #[derive(Clone, Hash)]
 pub(super) struct World {
     bounds: Bounds,
@@ -148,7 +140,10 @@ pub(super) struct World {
     shorts_received: u32,
     /// A buffer of the receive that waits was declined.
     declined: bool,
-    pieces: VecDeque<Piece>,
+    /// The receive queue: where bytes start, and their number.
+    queue: VecDeque<(u32, u32)>,
+    /// Bytes that have arrived behind adverts: the advert that each follows.
+    held: VecDeque<(Id, u32)>,
     /// Reads that the adapter has still to do.
     reads: VecDeque<Read>,
     /// Writes that were done, to buffers whose answers have not come.
@@ -162,6 +157,8 @@ pub(super) struct World {
     sink_keys: BTreeSet<u32>,
     next_key: u32,
     source_cancels: u8,
+    /// Cancels that were sent before all adverts were read.
+    source_cancels_sent: u8,
     send_sms: u8,
     /// SendSms that went before they were due.
     send_sms_early: u8,
@@ -189,7 +186,8 @@ impl World {
             buffers: SinkAdverts::new(max, features, none),
             shorts_received: 0,
             declined: false,
-            pieces: VecDeque::new(),
+            queue: VecDeque::new(),
+            held: VecDeque::new(),
             reads: VecDeque::new(),
             written: VecDeque::new(),
             delivered: 0,
@@ -199,6 +197,7 @@ impl World {
             sink_keys: BTreeSet::new(),
             next_key: 0,
             source_cancels: 0,
+            source_cancels_sent: 0,
             send_sms: 0,
             send_sms_early: 0,
             sink_adverts: 0,
@@ -251,8 +250,8 @@ impl World {
     /// that wait for more may still be advertised.
     pub(super) fn check_end(&self) -> Result<(), Failure> {
         let idle = self.source.is_idle() && self.reader.is_idle() && !self.writer.has_answer();
-        let released = self.source_keys.is_empty() && self.pieces.is_empty();
-        let answered = self.send_sms == self.source_cancels;
+        let released = self.source_keys.is_empty() && self.has_read_all();
+        let answered = self.send_sms == self.source_cancels_sent;
         if self.delivered == self.bounds.units && idle && released && answered {
             Ok(())
         } else {
