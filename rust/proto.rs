@@ -18,10 +18,10 @@
 //! - [`resize`]: the size of receives, which grows and shrinks.
 //! - [`policy`]: when a partial message is sent, and which work requests are signaled.
 //! - [`advert`], [`ring`]: code shared by both kinds of adverts.
-//! - [`source`], [`sink`]: memory of a sender that its peer reads, both sides.
+//! - [`source`], [`source_reader`]: memory of a sender that its peer reads, both sides.
 //! - [`pull`]: when to read such memory without a reader.
-//! - [`write`](mod@write), [`buffer`]: memory of a reader that its peer writes to, both sides;
-//!   [`offer`]: whether a reader should advertise its buffer.
+//! - [`sink`], [`sink_writer`]: memory of a reader that its peer writes to, both sides; [`offer`]:
+//!   whether a reader should advertise its buffer.
 //! - [`urgent`]: the urgent byte, both sides.
 //! - [`choice`]: the path of a send, by copy or without; with [`split`] for unaligned buffers and
 //!   [`fallback`] for programs that touch memory while it is being sent, and [`trial`] for the
@@ -36,8 +36,6 @@
 pub mod advert;
 #[path = "proto/bsdh.rs"]
 pub mod bsdh;
-#[path = "proto/buffer.rs"]
-pub mod buffer;
 #[path = "proto/choice.rs"]
 pub mod choice;
 #[path = "proto/credits.rs"]
@@ -68,8 +66,12 @@ pub mod resize;
 pub mod ring;
 #[path = "proto/sink.rs"]
 pub mod sink;
+#[path = "proto/sink_writer.rs"]
+pub mod sink_writer;
 #[path = "proto/source.rs"]
 pub mod source;
+#[path = "proto/source_reader.rs"]
+pub mod source_reader;
 #[path = "proto/split.rs"]
 pub mod split;
 #[path = "proto/state.rs"]
@@ -82,5 +84,3 @@ pub mod urgent;
 pub mod violation;
 #[path = "proto/wire.rs"]
 mod wire;
-#[path = "proto/write.rs"]
-pub mod write;

@@ -214,7 +214,7 @@ pub struct Sending {
     /// [`super::fallback::Fallback::may_go_async`].
     pub may_go_async: bool,
     /// The size of the buffer with which a reader of the peer waits, in bytes
-    /// ([`super::write::SinkWriter::room`]); 0 if none waits.
+    /// ([`super::sink_writer::SinkWriter::room`]); 0 if none waits.
     pub sink_room_bytes: u32,
     /// Whether this side can post a Write now: no bytes wait in the send queue, which come first in
     /// the stream, and there are places and a region for the Write.

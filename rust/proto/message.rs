@@ -356,7 +356,7 @@ impl Control {
 }
 
 /// A message that has a place in the stream: it carries bytes of the stream, or ends it. The peer's
-/// sink adverts are answered before it (rule S3 in [`super::write`]).
+/// sink adverts are answered before it (rule S3 in [`super::sink_writer`]).
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum InStream {
     /// [`Body::Data`], with at least one byte of payload.
@@ -395,7 +395,7 @@ impl InStream {
         }
     }
 
-    /// Whether the message is a payload event ([`super::write`]).
+    /// Whether the message is a payload event ([`super::sink_writer`]).
     pub const fn is_event(self) -> bool {
         !matches!(self, Self::DisConn)
     }

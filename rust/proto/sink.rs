@@ -1,412 +1,240 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Source adverts of the peer: memory that this side reads.
+//! Sink adverts of this side: buffers of waiting readers that the peer writes to.
 //!
-//! The adverts wait in stream order, among payload that was received by copy. The caller keeps such
-//! payload with the advert that it follows ([`SourceReader::last_unread`]) until the bytes of this
-//! advert have arrived. The adverts are read from start to end, one after the other, with several
-//! Reads in flight, which finish in the order in which they were posted. After a Read has finished,
-//! and never earlier, its bytes are reported to the peer, which then releases its memory.
-//!
-//! A cancel of the peer (A2 of [`super::source`]) takes back the bytes for which no Read was
-//! posted. The Reads in flight finish and are reported, and then one SendSm answers the cancel. A
-//! cancel may cross the last report, so a cancel that finds nothing left to take back is answered
-//! like any other.
-//!
-//! The caller decides when to read without a reader, see [`super::pull`].
+//! The rules S1 to S5 are those of [`super::sink_writer`]. A buffer that was returned to its reader
+//! stays in the queue until its answer comes, which can then only be "nothing written".
 
 use super::{
     advert::{
-        check_range,
         limit,
-        Id,
+        OwnCancel,
         ADVERTS_MAX, //
     },
     hello::Features,
     ring::Ring,
+    sink_writer::PayloadEvents,
     violation::Violation, //
 };
 
-/// The maximum number of Reads in flight.
-pub const READS_MAX: usize = 16;
-
-/// An advert of the peer.
-///
-/// # Invariants
-///
-/// `reported <= done <= taken <= len` and `reported < len`.
+/// Why a SinkAvail or its cancel may not be sent. It is not an error of either side.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-struct Advert {
-    id: Id,
-    rkey: u32,
-    addr: u64,
-    /// Bytes, without the cancelled ones.
-    len: u32,
-    /// Bytes for which a Read was posted.
-    taken: u32,
-    /// Bytes whose Read has finished.
-    done: u32,
-    /// Bytes that were reported to the peer.
-    reported: u32,
-    /// Whether payload follows before the next advert.
-    followed: bool,
-    /// Whether a part of it was cancelled.
-    cut: bool,
+pub enum SinkHold {
+    /// The peer can hold no further advert.
+    Full,
+    /// A buffer of no bytes.
+    Empty,
+    /// Received bytes wait to be read (S1).
+    QueueNotEmpty,
+    /// A cancel is not yet answered.
+    Cancelling,
+    /// There is nothing to cancel.
+    NothingOutstanding,
 }
 
-impl Advert {
-    const fn untaken(&self) -> u32 {
-        self.len.saturating_sub(self.taken)
-    }
-
-    const fn unreported(&self) -> u32 {
-        self.done.saturating_sub(self.reported)
-    }
-
-    /// Whether some of its bytes have not arrived.
-    const fn is_unread(&self) -> bool {
-        self.done < self.len
-    }
-}
-
-/// The memory into which a Read goes.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Destination {
-    /// Of the kernel: a receive finds the bytes in the receive queue.
-    Kernel,
-    /// Of a program: a receive has returned the bytes already, or waits for them.
-    Program,
-}
-
-/// An RDMA Read to post.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Read {
-    /// The advert that it belongs to.
-    pub id: Id,
-    /// The remote key.
-    pub rkey: u32,
-    /// The remote address.
-    pub addr: u64,
-    /// Bytes, at least 1.
-    pub len: u32,
-}
-
-/// A message that is due to the peer.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub enum Answer {
-    /// RdmaRdCompl.
-    ReadCompletion {
-        /// Bytes read since the last one, at least 1.
-        bytes: u32,
-        /// The remote key to invalidate with the message, if both sides support this: the advert
-        /// was consumed, and will not be read again.
-        invalidate: Option<u32>,
-    },
-    /// SendSm.
-    SendSm,
-}
-
-/// What a SrcAvailCancel of the peer would find.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-enum Cancel {
-    /// No advert has come since the last cancel: there is nothing to take back.
-    Nothing,
-    /// An advert has come since the last cancel.
-    Possible,
-    /// A cancel has come and is not answered yet. No advert may come meanwhile.
-    Due,
-}
-
-/// The source adverts of the peer, in stream order.
-///
-/// # Invariants
-///
-/// - At most `max` adverts. Bytes are taken in the order of the stream: behind an advert that is
-///   not taken completely, nothing is taken.
-/// - `reads` holds the lengths and destinations of the Reads in flight, oldest first. No Read
-///   crosses the end of an advert, and together they are the bytes that are taken and not done.
-/// - While cancelling, every advert is taken completely.
+/// A buffer that is no longer advertised: its remote key must be invalidated, unless the peer has
+/// done so, then its pages are released (A4 of [`super::source`]).
+#[must_use = "its memory must be released (A4)"]
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct SourceReader<const N: usize = ADVERTS_MAX, const R: usize = READS_MAX> {
-    adverts: Ring<Advert, N>,
-    reads: Ring<(u32, Destination), R>,
-    next: Id,
-    max: u8,
-    ordered: bool,
-    cancel: Cancel,
+pub struct Returned<T> {
+    /// Its bytes.
+    pub len: u32,
+    /// The number of bytes that the peer has written to its start.
+    pub bytes: u32,
+    /// The reader's data.
+    pub owner: T,
 }
 
-impl<const N: usize, const R: usize> SourceReader<N, R> {
-    /// No adverts. `max_adverts` is the number that this side has offered to hold, at most `N`;
-    /// `features` are those that both sides agreed on.
-    pub const fn new(max_adverts: u8, features: Features) -> Self {
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Buffer<T> {
+    len: u32,
+    /// `None` after it was returned: its answer can only be 0.
+    owner: Option<T>,
+}
+
+/// The outstanding sink adverts of a side, oldest first, each with a `T` of its reader.
+///
+/// # Invariants
+///
+/// - At most `max` adverts wait for their answer.
+/// - If a buffer is returned, all earlier ones are, too: the buffers that still have an owner are
+///   the last ones.
+/// - While cancelling, at least one has an owner.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct SinkAdverts<T, const N: usize = ADVERTS_MAX> {
+    buffers: Ring<Buffer<T>, N>,
+    events: PayloadEvents,
+    max: u8,
+    cancel: OwnCancel,
+}
+
+impl<T, const N: usize> SinkAdverts<T, N> {
+    /// No adverts, towards a peer that can hold `max_adverts` and from which `events` were received
+    /// so far.
+    pub const fn new(max_adverts: u8, features: Features, events: PayloadEvents) -> Self {
         Self {
-            adverts: Ring::new(),
-            reads: Ring::new(),
-            next: Id::FIRST,
+            buffers: Ring::new(),
+            events,
             max: limit(max_adverts, features),
-            ordered: features.contains(Features::ORDERED),
-            cancel: Cancel::Nothing,
+            cancel: OwnCancel::None,
         }
     }
 
-    /// Handles the payload of a Data message, if it has any.
+    /// Records a SinkAvail for a buffer of `len` bytes, which must be sent next; returns its
+    /// `count`. `queue_empty` says that all received bytes were read, source adverts included;
+    /// their reports may still be due.
     ///
     /// # Errors
     ///
-    /// [`Violation::PayloadDuringCancel`] before the peer's cancel is answered,
-    /// [`Violation::PayloadBehindAdvert`] in Combined mode if an advert was not
-    /// yet consumed.
-    pub fn on_data(&mut self, payload_len: u32) -> Result<(), Violation> {
-        if payload_len == 0 {
-            return Ok(());
+    /// The reason why not, and `owner`.
+    pub fn post(&mut self, queue_empty: bool, len: u32, owner: T) -> Result<u32, (SinkHold, T)> {
+        if len == 0 {
+            return Err((SinkHold::Empty, owner));
         }
-        self.not_cancelling()?;
-        if !self.ordered && !self.adverts.is_empty() {
-            return Err(Violation::PayloadBehindAdvert);
+        if let Err(hold) = self.may_post(queue_empty) {
+            return Err((hold, owner));
         }
-        self.follow();
-        Ok(())
-    }
-
-    /// Handles a SrcAvail, behind its `inline_bytes` of payload.
-    ///
-    /// # Errors
-    ///
-    /// [`Violation::PayloadDuringCancel`] before the peer's cancel is answered,
-    /// [`Violation::BadBody`] for an empty advert or one that exceeds the address space,
-    /// [`Violation::TooManyAdverts`].
-    pub fn on_advert(
-        &mut self,
-        inline_bytes: u32,
-        len: u32,
-        rkey: u32,
-        addr: u64,
-    ) -> Result<Id, Violation> {
-        self.not_cancelling()?;
-        check_range(len, addr)?;
-        if self.adverts.len() >= usize::from(self.max) {
-            return Err(Violation::TooManyAdverts);
-        }
-        if inline_bytes > 0 {
-            self.follow();
-        }
-        let id = self.next;
-        self.adverts
-            .push(Advert {
-                id,
-                rkey,
-                addr,
-                len,
-                taken: 0,
-                done: 0,
-                reported: 0,
-                followed: false,
-                cut: false,
-            })
-            .map_err(|_| Violation::TooManyAdverts)?;
-        self.next = id.next();
-        self.cancel = Cancel::Possible;
-        Ok(id)
-    }
-
-    /// Handles a DisConn.
-    ///
-    /// # Errors
-    ///
-    /// [`Violation::PayloadDuringCancel`] before the peer's cancel is answered.
-    pub const fn on_disconn(&self) -> Result<(), Violation> {
-        self.not_cancelling()
-    }
-
-    /// Returns a Read of at most `max_bytes`, which must be the next to be posted; `None` if no
-    /// advert has bytes left or too many Reads are in flight.
-    ///
-    /// It ends at its advert's end at the latest.
-    pub fn take(&mut self, max_bytes: u32, destination: Destination) -> Option<Read> {
-        if max_bytes == 0 {
-            return None;
-        }
-        let advert = self.adverts.iter_mut().find(|a| a.untaken() > 0)?;
-        let len = advert.untaken().min(max_bytes);
-        self.reads.push((len, destination)).ok()?;
-        let addr = advert.addr.wrapping_add(u64::from(advert.taken));
-        // INVARIANT: `len` is at most what was untaken, and is in `reads`.
-        advert.taken = advert.taken.saturating_add(len);
-        Some(Read {
-            id: advert.id,
-            rkey: advert.rkey,
-            addr,
+        let buffer = Buffer {
             len,
-        })
+            owner: Some(owner),
+        };
+        match self.buffers.push(buffer) {
+            Err(Buffer {
+                owner: Some(owner), ..
+            }) => Err((SinkHold::Full, owner)),
+            _ => Ok(self.events.count()),
+        }
     }
 
-    /// The oldest Read in flight has finished: its bytes have arrived, and it reads no more.
-    /// Returns the number of bytes; `None` if no Read is in flight.
-    ///
-    /// If the caller posts the report directly behind its Read, with a fence, it may call this when
-    /// it posts both: the fence makes the report wait.
-    pub fn on_read_done(&mut self) -> Option<u32> {
-        let (len, _) = self.reads.pop()?;
-        let advert = self.adverts.iter_mut().find(|a| a.done < a.taken)?;
-        // INVARIANT: the Read was counted in `taken`.
-        advert.done = advert.done.saturating_add(len);
-        Some(len)
-    }
-
-    /// Handles a SrcAvailCancel. Returns the first advert that is taken back, if any: its rest for
-    /// which no Read was posted, and all adverts behind it, are no longer part of the stream.
+    /// Whether [`SinkAdverts::post`] would accept a SinkAvail with at least one byte. `queue_empty`
+    /// is as there.
     ///
     /// # Errors
     ///
-    /// [`Violation::NothingToCancel`] if no advert came since the last cancel;
-    /// [`Violation::CancelBehindPayload`] if payload follows the bytes that would be taken back.
-    pub fn on_cancel(&mut self) -> Result<Option<Id>, Violation> {
-        if self.cancel != Cancel::Possible {
-            return Err(Violation::NothingToCancel);
-        }
-        let mut unread = self.adverts.iter().filter(|a| a.untaken() > 0);
-        let first = unread.next();
-        if first.into_iter().chain(unread).any(|a| a.followed) {
-            return Err(Violation::CancelBehindPayload);
-        }
-        let first = first.map(|a| a.id);
-        self.cancel = Cancel::Due;
-        self.cut();
-        Ok(first)
-    }
-
-    /// Drops the bytes that are not taken.
-    fn cut(&mut self) {
-        while let Some(last) = self.adverts.last_mut() {
-            if last.untaken() == 0 {
-                break;
-            }
-            // INVARIANT: all that is left is taken; an advert without unreported bytes is removed,
-            // so `reported < len`.
-            last.len = last.taken;
-            last.cut = true;
-            if last.reported < last.len {
-                break;
-            }
-            self.adverts.pop_last();
-        }
-    }
-
-    /// Whether [`SourceReader::next_answer`] has an answer.
-    pub fn has_answer(&self, partial: bool) -> bool {
-        self.due(partial).is_some()
-    }
-
-    /// Returns the next answer, which must be the next message to be sent: ensure that there are
-    /// credits. `None` if none is due.
-    ///
-    /// The report of an advert is due if it was read completely, or up to where it was cancelled;
-    /// with `partial` also the report of a partly read advert. The answer to a cancel is due behind
-    /// the last report.
-    pub fn next_answer(&mut self, partial: bool) -> Option<Answer> {
-        let answer = self.due(partial)?;
-        match answer {
-            Answer::SendSm => self.cancel = Cancel::Nothing,
-            Answer::ReadCompletion { bytes, .. } => {
-                let oldest = self.adverts.first_mut()?;
-                // INVARIANT: `bytes` is `done - reported`, and an advert that is reported
-                // completely leaves the queue.
-                oldest.reported = oldest.reported.saturating_add(bytes);
-                if oldest.reported >= oldest.len {
-                    self.adverts.pop();
-                }
-            }
-        }
-        Some(answer)
-    }
-
-    fn due(&self, partial: bool) -> Option<Answer> {
-        let Some(oldest) = self.adverts.first() else {
-            return self.is_cancelling().then_some(Answer::SendSm);
-        };
-        let whole = oldest.done == oldest.len;
-        let bytes = oldest.unreported();
-        (bytes > 0 && (whole || partial)).then_some(Answer::ReadCompletion {
-            bytes,
-            invalidate: (whole && !oldest.cut).then_some(oldest.rkey),
-        })
-    }
-
-    /// Called when the connection has ended and its queues are empty: forgets the adverts, which
-    /// will not be read.
-    pub fn abort(&mut self) {
-        while self.reads.pop().is_some() {}
-        while self.adverts.pop().is_some() {}
-        self.cancel = Cancel::Nothing;
-    }
-
-    /// The last advert, if some of its bytes have not arrived: payload that arrives now follows it
-    /// in the stream. Otherwise the payload is the next of the stream.
-    pub fn last_unread(&self) -> Option<Id> {
-        self.adverts.last().filter(|a| a.is_unread()).map(|a| a.id)
-    }
-
-    /// Whether all bytes of this advert, and of those before it, have arrived.
-    pub fn has_arrived(&self, id: Id) -> bool {
-        !self.adverts.iter().any(|a| a.id == id && a.is_unread())
-    }
-
-    /// Bytes of the first advert that has bytes for which no Read was posted: the number of these
-    /// bytes; 0 if there are none.
-    pub fn untaken(&self) -> u32 {
-        let mut untaken = self.adverts.iter().map(Advert::untaken);
-        untaken.find(|bytes| *bytes > 0).unwrap_or(0)
-    }
-
-    /// As [`SourceReader::untaken`], if nothing but Reads into a program's memory comes before
-    /// these bytes and after the bytes that have arrived; otherwise 0.
-    pub fn next_untaken(&self) -> u32 {
-        if self.reads.iter().any(|read| read.1 == Destination::Kernel) {
-            return 0;
-        }
-        for advert in self.adverts.iter().filter(|a| a.is_unread()) {
-            if advert.untaken() > 0 {
-                return advert.untaken();
-            }
-            if advert.followed {
-                return 0;
-            }
-        }
-        0
-    }
-
-    /// Bytes for which no Read was posted yet.
-    pub fn untaken_bytes(&self) -> u64 {
-        let bytes = self.adverts.iter().map(|a| u64::from(a.untaken()));
-        bytes.fold(0, u64::saturating_add)
-    }
-
-    /// The number of Reads in flight.
-    pub const fn reads_in_flight(&self) -> usize {
-        self.reads.len()
-    }
-
-    /// Whether no advert is left and no answer is owed.
-    pub const fn is_idle(&self) -> bool {
-        self.adverts.is_empty() && !self.is_cancelling()
-    }
-
-    const fn is_cancelling(&self) -> bool {
-        matches!(self.cancel, Cancel::Due)
-    }
-
-    const fn not_cancelling(&self) -> Result<(), Violation> {
-        if self.is_cancelling() {
-            Err(Violation::PayloadDuringCancel)
+    /// The reason why not.
+    pub fn may_post(&self, queue_empty: bool) -> Result<(), SinkHold> {
+        if !queue_empty {
+            Err(SinkHold::QueueNotEmpty)
+        } else if self.cancel != OwnCancel::None {
+            Err(SinkHold::Cancelling)
+        } else if self.buffers.len() >= usize::from(self.max) || self.buffers.is_full() {
+            Err(SinkHold::Full)
         } else {
             Ok(())
         }
     }
 
-    fn follow(&mut self) {
-        if let Some(last) = self.adverts.last_mut() {
-            last.followed = true;
+    /// Records Data with payload, or a SrcAvail: all buffers are returned, oldest first (S5).
+    pub fn on_payload(&mut self, give_back: impl FnMut(Returned<T>)) {
+        self.events.note();
+        self.return_all(give_back);
+    }
+
+    /// Handles an RdmaWrCompl of `bytes`, which is about the oldest advert. This buffer is
+    /// returned, unless it was returned before; if it is not full, all others are returned, too.
+    ///
+    /// # Errors
+    ///
+    /// [`Violation::NoAnswerDue`] if none is outstanding, [`Violation::AdvertOverrun`] for more
+    /// bytes than the buffer has, [`Violation::WriteVoided`] for bytes written to a buffer that was
+    /// already returned.
+    pub fn on_write_completion(
+        &mut self,
+        bytes: u32,
+        mut give_back: impl FnMut(Returned<T>),
+    ) -> Result<(), Violation> {
+        let oldest = self.buffers.first().ok_or(Violation::NoAnswerDue)?;
+        if bytes > oldest.len {
+            return Err(Violation::AdvertOverrun);
         }
+        if bytes > 0 && oldest.owner.is_none() {
+            return Err(Violation::WriteVoided);
+        }
+        let len = oldest.len;
+        let short = bytes > 0 && bytes < len;
+        if let Some(owner) = self.buffers.pop().and_then(|buffer| buffer.owner) {
+            give_back(Returned { len, bytes, owner });
+        }
+        if short {
+            self.events.note();
+            self.return_all(give_back);
+        }
+        if !self.is_live() {
+            self.cancel = OwnCancel::None;
+        }
+        Ok(())
+    }
+
+    /// Takes the buffers back because of a signal or a time-out: SinkAvailCancel is due, until all
+    /// buffers are returned. They are returned one by one as before, when their answers come.
+    ///
+    /// # Errors
+    ///
+    /// [`SinkHold::Cancelling`] if a cancel is pending, [`SinkHold::NothingOutstanding`] if all
+    /// were returned.
+    pub fn cancel(&mut self) -> Result<(), SinkHold> {
+        if self.cancel != OwnCancel::None {
+            return Err(SinkHold::Cancelling);
+        }
+        if !self.is_live() {
+            return Err(SinkHold::NothingOutstanding);
+        }
+        self.cancel = OwnCancel::Due;
+        Ok(())
+    }
+
+    /// Whether SinkAvailCancel must be sent.
+    pub fn is_cancel_due(&self) -> bool {
+        self.cancel == OwnCancel::Due
+    }
+
+    /// Records that the SinkAvailCancel that was due is sent.
+    pub fn cancel_sent(&mut self) {
+        if self.is_cancel_due() {
+            self.cancel = OwnCancel::Sent;
+        }
+    }
+
+    /// Called when the connection has ended and its queues are empty, so nothing writes any more:
+    /// returns all buffers, oldest first.
+    pub fn abort(&mut self, give_back: impl FnMut(Returned<T>)) {
+        self.return_all(give_back);
+        while self.buffers.pop().is_some() {}
+    }
+
+    /// Whether the peer may be writing.
+    pub fn is_live(&self) -> bool {
+        self.buffers.iter().any(|buffer| buffer.owner.is_some())
+    }
+
+    /// Adverts that wait for their answer, returned or not.
+    pub const fn unanswered(&self) -> usize {
+        self.buffers.len()
+    }
+
+    /// The adverts that the peer may write to, oldest first: their size in bytes, and the reader's
+    /// data.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        let buffers = self.buffers.iter();
+        buffers.filter_map(|buffer| Some((buffer.len, buffer.owner.as_ref()?)))
+    }
+
+    /// The events received so far.
+    pub const fn events(&self) -> PayloadEvents {
+        self.events
+    }
+
+    fn return_all(&mut self, mut give_back: impl FnMut(Returned<T>)) {
+        for buffer in self.buffers.iter_mut() {
+            if let Some(owner) = buffer.owner.take() {
+                let len = buffer.len;
+                give_back(Returned {
+                    len,
+                    bytes: 0,
+                    owner,
+                });
+            }
+        }
+        self.cancel = OwnCancel::None;
     }
 }

@@ -30,8 +30,8 @@ use super::region::{
 use crate::bindings;
 use crate::kern::errno::ENOBUFS;
 use crate::mm::memory::Memory;
-use crate::proto::sink::Read;
-use crate::proto::write::Write;
+use crate::proto::sink_writer::Write;
+use crate::proto::source_reader::Read;
 
 /// The maximum number of Reads in flight: with this number the peer is never idle on soft-RoCE, and
 /// a responder needs little memory for the Reads.

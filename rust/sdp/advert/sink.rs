@@ -8,8 +8,8 @@ use kernel::prelude::*;
 
 use super::Exchange;
 use crate::proto::bsdh::Class;
-use crate::proto::buffer::Returned;
 use crate::proto::message::Control;
+use crate::proto::sink::Returned;
 use crate::proto::violation::Violation;
 use crate::rdma::region::{
     Call,

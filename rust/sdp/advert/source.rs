@@ -9,11 +9,11 @@ use crate::params::ADVERTS;
 use crate::proto::bsdh::Class;
 use crate::proto::hello::Features;
 use crate::proto::message::Control;
-use crate::proto::sink::Answer;
 use crate::proto::source::{
     Kind,
     Progress, //
 };
+use crate::proto::source_reader::Answer;
 use crate::proto::violation::Violation;
 use crate::rdma::link::With;
 use crate::rdma::region::RegionId;

@@ -38,7 +38,7 @@ pub(crate) struct Details {
     pub(crate) reads_posted: u32,
     /// Bytes that are in no message yet.
     pub(crate) tx_waiting: u32,
-    /// The number of stretches of the stream from the first byte that the peer still has.
+    /// Parts of received payload that follow an unread advert of the peer.
     pub(crate) held: usize,
     /// Bytes of the peer's oldest advert for which no Read was posted.
     pub(crate) peer_unread: u32,

@@ -161,7 +161,7 @@ impl Adverts {
             .is_some_and(|z| z.reader.last_unread().is_some() || !z.hold.is_empty())
     }
 
-    /// [`SourceReader::last_unread`](crate::proto::sink::SourceReader::last_unread).
+    /// [`SourceReader::last_unread`](crate::proto::source_reader::SourceReader::last_unread).
     pub(in crate::sdp) fn last_unread(&self) -> Option<Id> {
         self.zcopy.as_ref()?.reader.last_unread()
     }

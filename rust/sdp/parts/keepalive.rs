@@ -3,9 +3,12 @@
 //! The state of SO_KEEPALIVE. A probe is a request that the peer's adapter acknowledges
 //! (`timers/keepalive`).
 
+use kernel::time::Jiffies;
+
 use super::options::Options;
 use super::watchdog::LEAST_UNANSWERED_MS;
 use crate::kern::time::{
+    is_before,
     ms_since,
     now, //
 };
@@ -24,9 +27,9 @@ pub(in crate::sdp) enum Next {
 #[derive(Copy, Clone, Default)]
 pub(crate) struct Keepalive {
     /// When the last message was received.
-    pub(in crate::sdp) heard: usize,
+    pub(in crate::sdp) heard: Jiffies,
     /// When the probe was posted, while it is not acknowledged.
-    pub(in crate::sdp) probed: Option<usize>,
+    pub(in crate::sdp) probed: Option<Jiffies>,
     /// How often the timer has expired since the probe without an acknowledgement.
     pub(in crate::sdp) unanswered: u32,
 }
@@ -70,7 +73,7 @@ impl Keepalive {
     }
 
     /// Whether the probe that was posted at the time `at` should have been acknowledged by now.
-    fn is_too_long(&mut self, at: usize, options: &Options) -> bool {
+    fn is_too_long(&mut self, at: Jiffies, options: &Options) -> bool {
         if !self.last_heard_before(at) {
             // The peer has sent something since.
             self.unanswered = 0;
@@ -101,8 +104,8 @@ impl Keepalive {
         ms_since(self.heard)
     }
 
-    pub(in crate::sdp) fn last_heard_before(&self, time: usize) -> bool {
-        (self.heard.wrapping_sub(time) as isize) < 0
+    pub(in crate::sdp) fn last_heard_before(&self, time: Jiffies) -> bool {
+        is_before(self.heard, time)
     }
 }
 

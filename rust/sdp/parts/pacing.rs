@@ -4,6 +4,7 @@
 
 use kernel::time::{
     ClockSource,
+    Jiffies,
     Monotonic, //
 };
 
@@ -22,8 +23,8 @@ pub(in crate::sdp) fn now_us() -> Micros {
 pub(crate) struct Pacing {
     pub(in crate::sdp) pace: Pace,
     /// When a message with payload was last sent and last received, in jiffies.
-    pub(in crate::sdp) sent_at: usize,
-    pub(in crate::sdp) received_at: usize,
+    pub(in crate::sdp) sent_at: Jiffies,
+    pub(in crate::sdp) received_at: Jiffies,
 }
 
 impl Pacing {

@@ -2,6 +2,8 @@
 
 //! The bytes that a connection has to send, and the state of the peer's receives.
 
+use kernel::time::Jiffies;
+
 use super::glance::Seen;
 use crate::proto::resize::PeerReceives;
 use crate::proto::urgent::UrgentSend;
@@ -38,7 +40,7 @@ pub(crate) struct SendQueue {
     pub(in crate::sdp) small_in_flight: Option<u32>,
     pub(in crate::sdp) peer_receives: PeerReceives,
     /// When the peer was last asked for larger receives, in jiffies.
-    pub(in crate::sdp) asked_at: usize,
+    pub(in crate::sdp) asked_at: Jiffies,
 }
 
 impl SendQueue {

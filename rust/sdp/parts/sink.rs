@@ -5,13 +5,13 @@
 use super::posted::Posted;
 use crate::inet::sock::Sk;
 use crate::params::ADVERTS;
-use crate::proto::buffer::{
+use crate::proto::hello::Features;
+use crate::proto::offer::Offers;
+use crate::proto::sink::{
     Returned,
     SinkAdverts, //
 };
-use crate::proto::hello::Features;
-use crate::proto::offer::Offers;
-use crate::proto::write::{
+use crate::proto::sink_writer::{
     PayloadEvents,
     SinkWriter, //
 };

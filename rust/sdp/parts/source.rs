@@ -18,12 +18,12 @@ use crate::proto::fallback::{
 };
 use crate::proto::hello::Features;
 use crate::proto::pull::ReaderWait;
-use crate::proto::sink::{
+use crate::proto::source::SourceAdverts;
+use crate::proto::source_reader::{
     Destination,
     Read,
     SourceReader, //
 };
-use crate::proto::source::SourceAdverts;
 use crate::rdma::post::READS;
 use crate::rdma::region::REGIONS;
 use crate::trace::Advert;

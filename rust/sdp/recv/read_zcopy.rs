@@ -24,7 +24,7 @@ use crate::mm::pin::{
     Term, //
 };
 use crate::proto::half::Half;
-use crate::proto::sink::Destination;
+use crate::proto::source_reader::Destination;
 use crate::proto::state::Event;
 use crate::rdma::post::READS;
 use crate::rdma::region::{

@@ -17,7 +17,7 @@ use crate::proto::pull::{
     PullReason,
     Waiting, //
 };
-use crate::proto::sink::Destination;
+use crate::proto::source_reader::Destination;
 use crate::proto::state::State;
 use crate::rdma::post::READS;
 use crate::rdma::receive::{

@@ -34,8 +34,8 @@ use crate::mm::pin::{
 };
 use crate::proto::choice::Reason;
 use crate::proto::half::Half;
+use crate::proto::sink_writer::Write;
 use crate::proto::state::Event;
-use crate::proto::write::Write;
 use crate::rdma::link::Link;
 use crate::rdma::region::{
     Call,

@@ -11,7 +11,6 @@ use crate::proto::{
         Class,
         BSDH_LEN, //
     },
-    buffer::SinkAdverts,
     credits::{
         Credits,
         Stamp, //
@@ -33,23 +32,24 @@ use crate::proto::{
         Message,
         MAX_BODY, //
     },
-    sink::{
-        Answer,
-        Destination,
-        SourceReader, //
+    sink::SinkAdverts,
+    sink_writer::{
+        PayloadEvents,
+        SinkWriter, //
     },
     source::{
         Kind,
         Progress,
         SourceAdverts, //
     },
+    source_reader::{
+        Answer,
+        Destination,
+        SourceReader, //
+    },
     state::{
         Event,
         State, //
-    },
-    write::{
-        PayloadEvents,
-        SinkWriter, //
     },
 };
 

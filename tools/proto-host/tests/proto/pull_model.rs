@@ -11,14 +11,14 @@ use proto_host::proto::{
         Pull,
         Waiting, //
     },
-    sink::{
-        Answer,
-        Destination,
-        SourceReader, //
-    },
     source::{
         Kind,
         SourceAdverts, //
+    },
+    source_reader::{
+        Answer,
+        Destination,
+        SourceReader, //
     },
 };
 use std::collections::{

@@ -12,7 +12,7 @@ use super::{
 };
 use proto_host::proto::{
     advert::Id,
-    sink::{
+    source_reader::{
         Answer,
         Destination, //
     },

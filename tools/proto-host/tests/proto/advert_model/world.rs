@@ -14,18 +14,18 @@ mod sender;
 
 use proto_host::proto::{
     advert::Id,
-    buffer::SinkAdverts,
     hello::Features,
-    sink::{
-        Read,
-        SourceReader, //
-    },
-    source::SourceAdverts,
-    violation::Violation,
-    write::{
+    sink::SinkAdverts,
+    sink_writer::{
         PayloadEvents,
         SinkWriter, //
     },
+    source::SourceAdverts,
+    source_reader::{
+        Read,
+        SourceReader, //
+    },
+    violation::Violation,
 };
 use std::collections::{
     BTreeSet,

@@ -20,7 +20,7 @@
 //!   the reader returns. On a signal SinkAvailCancel is sent, and the reader waits for all answers.
 //!   SinkCancelAck is not used.
 //!
-//! This file implements the sender's side, [`super::buffer`] the reader's.
+//! This file implements the sender's side, [`super::sink`] the reader's.
 
 use super::{
     advert::{
