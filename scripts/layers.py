@@ -209,20 +209,35 @@ def without_tests(code: str) -> str:
     return code
 
 
-def circles(folder: Path) -> list[str]:
-    """The files of a program with circular imports; each folder counts as one file."""
-    uses: dict[str, set[str]] = {}
-    for path in folder.rglob("*.rs"):
-        module = path.relative_to(folder).with_suffix("").parts
-        code = without_tests(code_of(path.read_text()))
-        uses.setdefault(module[0], set()).update(names[0] for _, names in imports(code, module) if names)
-    # Repeatedly remove files that import no other file; the rest forms circles, or imports from
-    # one.
+def circle(uses: dict[str, set[str]]) -> list[str]:
+    """The names that use each other in a circle."""
+    # Repeatedly remove names that use no other name, or that no other name uses.
     while ends := {name for name, others in uses.items() if not others & set(uses) - {name}}:
         uses = {name: others for name, others in uses.items() if name not in ends}
     while begins := set(uses) - {o for name, others in uses.items() for o in others if o != name}:
         uses = {name: others for name, others in uses.items() if name not in begins}
-    return [f"{folder.relative_to(TOP)}: a circle of {', '.join(sorted(uses))}"] if uses else []
+    return sorted(uses)
+
+
+def circles(folder: Path) -> list[str]:
+    """Circular imports between the files and folders of each folder of a program. A folder counts as one file."""
+    files: dict[Module, set[Module]] = {}
+    for path in folder.rglob("*.rs"):
+        module = path.relative_to(folder).with_suffix("").parts
+        code = without_tests(code_of(path.read_text()))
+        files[module] = {names for _, names in imports(code, module)}
+    found = []
+    for place in sorted({module[:depth] for module in files for depth in range(len(module))}):
+        depth = len(place)
+        uses: dict[str, set[str]] = {}
+        for module, imported in files.items():
+            if module[:depth] == place and len(module) > depth:
+                names = {other[depth] for other in imported if other[:depth] == place and len(other) > depth}
+                uses.setdefault(module[depth], set()).update(names)
+        if names_of_circle := circle(uses):
+            inside = folder.joinpath(*place).relative_to(TOP)
+            found.append(f"{inside}: a circle of {', '.join(names_of_circle)}")
+    return found
 
 
 def missing_functions(page: str, top: Path) -> list[str]:
@@ -240,7 +255,9 @@ def main() -> int:
     page = TOP / "Documentation/overview.rst"
     text = page.read_text()
     new = SHOWN.sub(lambda _: layers.shown, text)
-    found = complaints(layers, TOP / "rust") + circles(TOP / "tools/sdpctl/src")
+    found = complaints(layers, TOP / "rust")
+    for program in ("sdpctl", "selftest"):
+        found += circles(TOP / "tools" / program / "src")
     found += [f"Documentation/overview.rst: {what}" for what in missing_functions(text, TOP)]
     if "--write" in sys.argv:
         page.write_text(new)

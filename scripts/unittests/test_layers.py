@@ -28,13 +28,13 @@ def complaints(name: str, source: str, text: str = LIST, more: dict[str, str] | 
 
 
 class Circles(unittest.TestCase):
-    def check(self, sources: dict[str, str], *circle: str) -> None:
+    def check(self, sources: dict[str, str], *circle: str, inside: str = "") -> None:
         with tempfile.TemporaryDirectory(dir=layers.TOP) as top:
             for name, source in sources.items():
                 (Path(top) / name).parent.mkdir(exist_ok=True)
                 (Path(top) / name).write_text(source)
             found = layers.circles(Path(top))
-            wanted = [f"{Path(top).name}: a circle of {', '.join(circle)}"] if circle else []
+            wanted = [f"{Path(top).name}{inside}: a circle of {', '.join(circle)}"] if circle else []
             self.assertEqual(found, wanted)
 
     def test_a_tree(self) -> None:
@@ -49,6 +49,11 @@ class Circles(unittest.TestCase):
 
     def test_folders(self) -> None:
         self.check({"a.rs": "", "a/x.rs": "use super::y;\nuse crate::b;\n", "b.rs": "use crate::a;\n"}, "a", "b")
+
+    def test_inside_a_folder(self) -> None:
+        files = {"a.rs": "", "a/x.rs": "use super::y;\n", "a/y.rs": "use crate::b;\n", "b.rs": ""}
+        self.check(files)
+        self.check({**files, "a/y.rs": "use crate::a::x;\n"}, "x", "y", inside="/a")
 
 
 class Walks(unittest.TestCase):

@@ -2,7 +2,7 @@
 //! Idle connections, whose memory can be measured (`selftest idle`), and the rate at which
 //! connections are made (`selftest connect-rate`).
 
-use crate::programs::stream::{connect_patiently, patiently};
+use crate::programs::stream::{connect_patiently, keep_alive, patiently};
 use crate::support::harness::Family;
 use crate::support::sys::{self, Pages, SockAddr, PAGE};
 use clap::Args;
@@ -145,20 +145,6 @@ pub(crate) fn connect_rate(ends: &Ends) -> io::Result<bool> {
         at(99)
     );
     Ok(true)
-}
-
-/// Switches SO_KEEPALIVE on, if there are `values`. These are the values of TCP_KEEPIDLE,
-/// TCP_KEEPINTVL, and TCP_KEEPCNT, in this order; an option without a value keeps its default.
-pub(crate) fn keep_alive(values: Option<&[i32]>, sock: &sys::Sock) -> io::Result<()> {
-    let Some(values) = values else {
-        return Ok(());
-    };
-    sock.set_int(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
-    let options = [libc::TCP_KEEPIDLE, libc::TCP_KEEPINTVL, libc::TCP_KEEPCNT];
-    for (option, value) in options.into_iter().zip(values) {
-        sock.set_int(libc::IPPROTO_TCP, option, *value)?;
-    }
-    Ok(())
 }
 
 /// Sends `bytes` bytes from whole pages, then writes to the last `overwrite` pages. Nobody reads

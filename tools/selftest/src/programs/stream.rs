@@ -3,7 +3,6 @@
 //! machine listens, the other connects; both are given the same seed, number of connections, and
 //! number of bytes.
 
-use crate::programs::idle;
 use crate::support::flow::{self, Exchange, Received, Span};
 use crate::support::harness::Family;
 use crate::support::pattern::Pattern;
@@ -195,7 +194,7 @@ impl StreamArgs {
             sock.set_int(SOL_SDP, SDP_ZCOPY_THRESH, LONG)?;
             sock.set_int(SOL_SDP, SDP_ZCOPY_MODE, mode)?;
         }
-        idle::keep_alive(self.keepalive.as_deref(), &sock)?;
+        keep_alive(self.keepalive.as_deref(), &sock)?;
         Ok(sock)
     }
 
@@ -270,4 +269,18 @@ pub(crate) fn patiently(open: impl Fn() -> io::Result<Sock>, addr: SocketAddr) -
             Err(e) => return Err(e),
         }
     }
+}
+
+/// Switches SO_KEEPALIVE on, if there are `values`. These are the values of TCP_KEEPIDLE,
+/// TCP_KEEPINTVL, and TCP_KEEPCNT, in this order; an option without a value keeps its default.
+pub(crate) fn keep_alive(values: Option<&[i32]>, sock: &Sock) -> io::Result<()> {
+    let Some(values) = values else {
+        return Ok(());
+    };
+    sock.set_int(libc::SOL_SOCKET, libc::SO_KEEPALIVE, 1)?;
+    let options = [libc::TCP_KEEPIDLE, libc::TCP_KEEPINTVL, libc::TCP_KEEPCNT];
+    for (option, value) in options.into_iter().zip(values) {
+        sock.set_int(libc::IPPROTO_TCP, option, *value)?;
+    }
+    Ok(())
 }

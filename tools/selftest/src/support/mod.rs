@@ -2,6 +2,7 @@
 //! The parts from which tests and programs are made: steps and expectations, system calls, the
 //! peer, and data that can be checked.
 
+pub(crate) mod counters;
 pub(crate) mod flow;
 pub(crate) mod harness;
 pub(crate) mod pattern;

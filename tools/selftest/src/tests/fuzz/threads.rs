@@ -6,6 +6,7 @@
 use super::making::{Maker, Use};
 use super::room::Memory;
 use super::world::{World, PAIRS};
+use crate::support::counters::stat;
 use crate::support::flow::{spawn, Span};
 use crate::support::harness::{
     eventually, expect, expect_eq, failed, joined, note, show_tasks, Child, Env, Fail, Family,
@@ -13,7 +14,7 @@ use crate::support::harness::{
 };
 use crate::support::pattern::{Pattern, Rng};
 use crate::support::sys::{self, Fork, Pages, Sock};
-use crate::tests::uncopied::{azabuse, inflight, zcopy::stat};
+use crate::tests::uncopied::{azabuse, inflight};
 use libc::{EAGAIN, ECONNRESET, EINTR, EPIPE, ETIMEDOUT, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_WAITALL};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

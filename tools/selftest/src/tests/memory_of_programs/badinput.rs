@@ -2,11 +2,10 @@
 //! Pointers, lengths and numbers that no program should pass cause an error, never a crash, and
 //! leave the stream as it was.
 
-use super::memory::waiting;
 use crate::support::flow::Span;
 use crate::support::harness::{
-    expect, expect_eq, expect_errno, expect_errno_of, expect_received, failed, receive, send,
-    tests, Env, Outcome,
+    eventually, expect, expect_eq, expect_errno, expect_errno_of, expect_received, failed,
+    readable_bytes, receive, send, tests, Env, Fail, Outcome,
 };
 use crate::support::pattern::Rng;
 use crate::support::peer::Remote;
@@ -43,6 +42,19 @@ pub(in crate::tests) fn stream_goes_on(
     let span = Span::new(env.seed, offset, 5000);
     send(sock, span)?;
     expect_received(remote.recv_span(span, 3000)?, span, "the stream goes on")
+}
+
+/// A connection with `len` bytes of the pattern waiting to be received.
+pub(in crate::tests) fn waiting(env: &Env, len: u64) -> Result<(Sock, Remote, Span), Fail> {
+    let (sock, remote) = env.pair()?;
+    let span = Span::new(env.seed, 0, len);
+    remote.send_span(span, 10_000)?;
+    eventually(
+        "readable bytes",
+        || readable_bytes(&sock),
+        |&n| n as u64 == len,
+    )?;
+    Ok((sock, remote, span))
 }
 
 fn huge_lengths(env: &Env) -> Outcome {

@@ -2,13 +2,12 @@
 //! Buffers in memory of every kind, and buffers that are not accessible, or only in part: calls
 //! return the right numbers of bytes, and the stream stays whole.
 
-use super::badinput::{stream_goes_on, NOWHERE};
+use super::badinput::{stream_goes_on, waiting, NOWHERE};
 use crate::support::flow::{Exchange, Span};
 use crate::support::harness::{
-    eventually, expect, expect_eq, expect_errno, expect_received, readable_bytes, receive, tests,
-    Child, Env, Fail, Outcome,
+    expect, expect_eq, expect_errno, expect_received, receive, tests, Child, Env, Outcome,
 };
-use crate::support::peer::{Remote, Work};
+use crate::support::peer::Work;
 use crate::support::sys::{Area, Kind, RawVec, Sock, PAGE};
 use libc::{EFAULT, MSG_DONTWAIT, MSG_NOSIGNAL};
 
@@ -259,19 +258,6 @@ fn send_whole_file_of_holes(env: &Env) -> Outcome {
         offset += sent;
     }
     stream_goes_on(env, &sock, &remote, offset)
-}
-
-/// A connection with `len` bytes of the pattern waiting to be received.
-pub(in crate::tests) fn waiting(env: &Env, len: u64) -> Result<(Sock, Remote, Span), Fail> {
-    let (sock, remote) = env.pair()?;
-    let span = Span::new(env.seed, 0, len);
-    remote.send_span(span, 10_000)?;
-    eventually(
-        "readable bytes",
-        || readable_bytes(&sock),
-        |&n| n as u64 == len,
-    )?;
-    Ok((sock, remote, span))
 }
 
 fn recv_to_nowhere(env: &Env) -> Outcome {

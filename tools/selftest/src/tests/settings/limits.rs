@@ -3,6 +3,7 @@
 //! has (orphans).
 
 use super::sysctl::{needs_root, set, Changed};
+use crate::support::counters::stat;
 use crate::support::flow::Span;
 use crate::support::harness::{
     eventually, expect, expect_eq, expect_errno, expect_errno_of, fill, joined, receive, skip,
@@ -10,7 +11,6 @@ use crate::support::harness::{
 };
 use crate::support::sys::{self, Linger, Sock};
 use crate::tests::uncopied::inflight::{Growth, SDP_ZCOPY_MODE, SOL_SDP};
-use crate::tests::uncopied::zcopy::stat;
 use libc::{ECONNREFUSED, ECONNRESET, ENOBUFS, EPERM};
 use std::io;
 use std::thread;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The settings of a network namespace under /proc/sys/net/sdp.
 
+use crate::support::counters::stat;
 use crate::support::flow::Span;
 use crate::support::harness::{
     eventually, expect, expect_eq, expect_errno, expect_errno_of, fill, receive, skip, tests,
@@ -11,7 +12,6 @@ use crate::tests::uncopied::inflight::{
     in_flight, pause, Growth, Stream, LEN, SDP_FAULT_POLICY, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH,
     SOL_SDP,
 };
-use crate::tests::uncopied::zcopy::stat;
 use libc::{
     EACCES, EAGAIN, EINVAL, ENOENT, EPERM, IPPROTO_TCP, MSG_DONTWAIT, MSG_NOSIGNAL, POLLOUT,
     SOL_SOCKET, SO_RCVBUF, SO_SNDBUF, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL,

@@ -7,7 +7,7 @@ use super::inflight::{
     expect_content, in_child, in_flight, pause, settled, Growth, Signal, Stream, BLOCK, COPY, LEN,
     SDP_FAULT_POLICY, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP, WAITS,
 };
-use super::zcopy::stat;
+use crate::support::counters::stat;
 use crate::support::flow::{spawn, Span};
 use crate::support::harness::{
     differences, expect, expect_eq, expect_errno, joined, skip, spawn_waiting, tests, Env, Fail,

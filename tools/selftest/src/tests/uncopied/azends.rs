@@ -6,7 +6,7 @@ use super::inflight::{
     huge_page, in_child, in_flight, pause, return_at_once, settled, Growth, Signal, Stream, LEN,
     RETURNS, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP, WAITS,
 };
-use super::zcopy::stat;
+use crate::support::counters::stat;
 use crate::support::flow::{recv_span, spawn, Span};
 use crate::support::harness::{
     eventually, expect, expect_eof, expect_eq, expect_errno, expect_errno_of, expect_received,

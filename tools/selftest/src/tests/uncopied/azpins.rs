@@ -4,7 +4,7 @@
 
 use super::azrecv::settled;
 use super::inflight::{return_at_once, Growth, Stream, LEN};
-use super::zcopy::stat;
+use crate::support::counters::stat;
 use crate::support::flow::{spawn, Span};
 use crate::support::harness::{expect, expect_eq, joined, skip, tests, Env, Fail, Outcome};
 use crate::support::sys::{self, Pages, Registered, Sock, HUGE};

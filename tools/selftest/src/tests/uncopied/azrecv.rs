@@ -9,7 +9,7 @@ use super::inflight::{
     expect_content, in_child, return_at_once, Growth, Stream, BLOCK, COPY, LEN, RETURNS,
     SDP_FAULT_POLICY, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SENDS, SOL_SDP, WAITS,
 };
-use super::zcopy::stat;
+use crate::support::counters::stat;
 use crate::support::flow::{recv_span, spawn, Span};
 use crate::support::harness::{
     eventually, expect, expect_eq, joined, skip, tests, Env, Fail, Family, Outcome,

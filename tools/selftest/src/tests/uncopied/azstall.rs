@@ -6,7 +6,7 @@
 use super::azrecv::{settled, Expected, Incoming};
 use super::disk::Disk;
 use super::inflight::{in_child, Growth, Signal, LEN, SDP_ZCOPY_MODE, SOL_SDP};
-use super::zcopy::{changed, stat, stats};
+use crate::support::counters::{changed, stat, stats};
 use crate::support::flow::spawn;
 use crate::support::harness::{
     eventually, expect, expect_eq, expect_errno, failed, joined, note, skip, spawn_waiting, tests,

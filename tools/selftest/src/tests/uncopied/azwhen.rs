@@ -9,7 +9,7 @@ use super::inflight::{
     SDP_ZCOPY_THRESH, SOL_SDP, WAITS,
 };
 use super::sink::grown;
-use super::zcopy::{changed, stat, stats};
+use crate::support::counters::{changed, stat, stats};
 use crate::support::flow::{spawn, Span};
 use crate::support::harness::{
     expect, expect_eq, failed, joined, skip, tests, Env, Fail, Family, Outcome,

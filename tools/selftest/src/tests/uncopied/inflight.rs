@@ -2,7 +2,7 @@
 //! Shared by the tests of sends without copies: the options, and a connection whose bytes stay in
 //! flight.
 
-use super::zcopy::stat;
+use crate::support::counters::stat;
 use crate::support::flow::Span;
 use crate::support::harness::{
     eventually, expect, expect_eq, receive, skip, Env, Fail, Family, Outcome, QUIET_MS,

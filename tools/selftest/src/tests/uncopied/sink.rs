@@ -3,7 +3,8 @@
 //! with a receive that copies. The group `sinkends` tests interruptions.
 
 use super::inflight::{pause, Growth, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP};
-use super::zcopy::{exchanged, stat};
+use super::zcopy::exchanged;
+use crate::support::counters::stat;
 use crate::support::flow::{spawn, Exchange, Span};
 use crate::support::harness::{
     eventually, expect, expect_eq, expect_errno, failed, joined, skip, tests, Env, Fail, Family,

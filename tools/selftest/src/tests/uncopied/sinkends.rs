@@ -6,7 +6,7 @@ use super::inflight::{pause, Growth};
 use super::sink::{
     advertised, grown, own_pair, pair, receive_in_thread, receive_there, same, send_once, Writes,
 };
-use super::zcopy::stat;
+use crate::support::counters::stat;
 use crate::support::flow::{spawn, Span};
 use crate::support::harness::{
     eventually, expect, expect_eof, expect_eq, expect_errno, expect_waited, joined, spawn_waiting,

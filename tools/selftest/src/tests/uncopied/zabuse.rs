@@ -5,7 +5,7 @@
 
 use super::inflight::{in_child, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP, WAITS};
 use super::sink::FORCED;
-use super::zcopy::stat;
+use crate::support::counters::stat;
 use crate::support::flow::{spawn, Span};
 use crate::support::harness::{
     eventually, expect, expect_eq, failed, joined, tests, Env, Family, Outcome,

@@ -3,6 +3,7 @@
 //! send that copies.
 
 use super::inflight::{SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP, WAITS};
+use crate::support::counters::stat;
 use crate::support::flow::{recv_span, spawn, Exchange, Span};
 use crate::support::harness::{
     eventually, expect, expect_eof, expect_eq, expect_errno, expect_errno_of, expect_received,
@@ -15,7 +16,6 @@ use libc::{
     EAGAIN, ECONNRESET, EFAULT, EINTR, EPIPE, ETIMEDOUT, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK,
     MSG_WAITALL, POLLIN, POLLOUT, SIGALRM, SOL_SOCKET, SO_RCVBUF, SO_SNDTIMEO,
 };
-use std::collections::HashSet;
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,35 +53,6 @@ tests!("zcopy";
 
 /// The smallest send without a copy in these tests, in bytes.
 const THRESHOLD: i32 = 16384;
-
-/// A counter of the module; 0 over TCP, which has no such counters.
-pub(in crate::tests) fn stat(env: &Env, name: &str) -> io::Result<u64> {
-    if env.family == Family::Tcp {
-        return Ok(0);
-    }
-    let text = std::fs::read_to_string("/proc/net/sdpstats")?;
-    let value = text.lines().find_map(|line| {
-        let (key, value) = line.split_once(' ')?;
-        (key == name).then(|| value.parse().ok()).flatten()
-    });
-    value.ok_or_else(|| io::Error::other(format!("no counter {name}")))
-}
-
-/// All counters of the module.
-pub(in crate::tests) fn stats(env: &Env) -> io::Result<String> {
-    match env.family {
-        Family::Tcp => Ok(String::new()),
-        Family::Sdp => std::fs::read_to_string("/proc/net/sdpstats"),
-    }
-}
-
-/// The counters that have changed since `before`, with their present values.
-pub(in crate::tests) fn changed(env: &Env, before: &str) -> io::Result<String> {
-    let former: HashSet<&str> = before.lines().collect();
-    let now = stats(env)?;
-    let changed: Vec<&str> = now.lines().filter(|line| !former.contains(line)).collect();
-    Ok(changed.join(", "))
-}
 
 /// Expects a counter to have grown by `want` since it was `before`.
 #[track_caller]

@@ -3,7 +3,7 @@
 //! a notification allows it.
 
 use super::inflight::{return_at_once, Growth, Stream, LEN, SDP_ZCOPY_THRESH, SENDS, SOL_SDP};
-use super::zcopy::stat;
+use crate::support::counters::stat;
 use crate::support::flow::{spawn, Span};
 use crate::support::harness::{
     eventually, expect, expect_eof, expect_eq, expect_errno, expect_received, fill, joined,

@@ -2,6 +2,7 @@
 //! Urgent bytes among bytes that go without a copy, and in random streams.
 
 use super::{at_mark, comes, mark_comes, pair, urge, urgent_byte};
+use crate::support::counters::stat;
 use crate::support::flow::{spawn, Span};
 use crate::support::harness::{
     eventually, expect, expect_eq, expect_errno, joined, spawn_waiting, Env, Family, Outcome,
@@ -10,7 +11,6 @@ use crate::support::harness::{
 use crate::support::pattern::Rng;
 use crate::support::sys::{Area, Sock, PAGE};
 use crate::tests::uncopied::inflight::{SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP};
-use crate::tests::uncopied::zcopy::stat;
 use libc::{
     EAGAIN, EINVAL, MSG_OOB, MSG_PEEK, MSG_WAITALL, POLLPRI, SHUT_WR, SOL_SOCKET, SO_OOBINLINE,
     SO_RCVBUF,

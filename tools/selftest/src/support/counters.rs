@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The counters of the module.
+
+use crate::support::harness::{Env, Family};
+use std::collections::HashSet;
+use std::io;
+
+/// A counter of the module; 0 over TCP, which has no such counters.
+pub(crate) fn stat(env: &Env, name: &str) -> io::Result<u64> {
+    if env.family == Family::Tcp {
+        return Ok(0);
+    }
+    let text = std::fs::read_to_string("/proc/net/sdpstats")?;
+    let value = text.lines().find_map(|line| {
+        let (key, value) = line.split_once(' ')?;
+        (key == name).then(|| value.parse().ok()).flatten()
+    });
+    value.ok_or_else(|| io::Error::other(format!("no counter {name}")))
+}
+
+/// All counters of the module.
+pub(crate) fn stats(env: &Env) -> io::Result<String> {
+    match env.family {
+        Family::Tcp => Ok(String::new()),
+        Family::Sdp => std::fs::read_to_string("/proc/net/sdpstats"),
+    }
+}
+
+/// The counters that have changed since `before`, with their present values.
+pub(crate) fn changed(env: &Env, before: &str) -> io::Result<String> {
+    let former: HashSet<&str> = before.lines().collect();
+    let now = stats(env)?;
+    let changed: Vec<&str> = now.lines().filter(|line| !former.contains(line)).collect();
+    Ok(changed.join(", "))
+}
