@@ -356,9 +356,9 @@ fn unregister_families() {
     }
 }
 
-/// Undoes [`register`]. No socket is left, since each holds the module; for a protocol,
-/// `inet_create()` of the core takes this reference late (`Documentation/kernels.rst`, Creation of
-/// sockets).
+/// Undoes [`register`]. No socket is left, because each socket holds the module. There is one
+/// exception: `inet_create()` of the core takes the reference to the module late
+/// (`Documentation/kernels.rst`, Creation of sockets).
 pub(crate) fn unregister() {
     // SAFETY: Registered before.
     unsafe {

@@ -181,9 +181,8 @@ fn counts_no_bytes(sock: &SdpSock, level: i32, name: i32, value: &Value) -> bool
 }
 
 /// Whether the option is a membership of a multicast group, with a value of `bytes` bytes that TCP
-/// would read.
-/// TCP sockets cannot join one, and return this error after the errors that the core finds. The
-/// core would join for any other socket.
+/// would read. TCP refuses such an option with `EPROTO`. So does the module, because the core would
+/// let the socket join the group.
 fn is_membership(is_v6: bool, level: i32, name: i32, bytes: u32) -> bool {
     match (level as u32, name as u32) {
         (bindings::SOL_IP, bindings::IP_ADD_MEMBERSHIP | bindings::IP_DROP_MEMBERSHIP) => true,

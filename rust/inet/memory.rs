@@ -54,8 +54,8 @@ pub(crate) fn is_ample() -> bool {
     allocated() < low.load(Relaxed) / 4
 }
 
-/// Whether half of the low limit is left to the bytes of all sockets after additional receives of
-/// `bytes`, which stay posted while no messages come.
+/// Whether at least half of the low limit stays free after receives of `bytes` more were posted.
+/// Posted receives take memory even while no messages come. The free half is for received bytes.
 pub(crate) fn has_room(bytes: u32) -> bool {
     let [low, ..] = &LIMITS;
     let more = (bytes >> PAGE_SHIFT) as kernel::ffi::c_long;

@@ -12,11 +12,11 @@
 //! table under the lock is alive.
 //!
 //! Both tables are trees, ordered by the port and the serial number of a socket: with 10,000
-//! connections of a listener, the next one costs no more than the first. Listeners have a tree of
-//! their own, so that a request does not visit the connections at the listener's port. As in TCP,
-//! only a bind() to a port that others have visits each of these sockets. A mutex of the namespace
-//! protects the tables, not RCU: a look-up happens once for each request, in process context, in a
-//! handler of the RDMA CM that holds mutexes anyway.
+//! connections of a listener, the next one costs little more than the first. Listeners have a tree
+//! of their own, so that a request does not visit the connections at the listener's port. As in
+//! TCP, only a bind() to a port that others have visits each of these sockets. A mutex of the
+//! namespace protects the tables, not RCU: a look-up happens once for each request, in process
+//! context, in a handler of the RDMA CM that holds mutexes anyway.
 
 use core::cmp::Ordering;
 

@@ -4,11 +4,11 @@
 //!
 //! A fault on an absent page reads the entry, waits for the lock of the page's folio, calls the
 //! notifiers, and maps the page if the entry is still unchanged. So a notifier that lets the fault
-//! go while the page is absent must change the entry to a value that it has not had since the fault
-//! read it. A counter of such changes would wrap around if enough threads waited in a row for one
-//! lock. The age of the transfer only grows, and each fault is kept until a new step has begun. A
-//! transfer should end before its last step. A fault in the last step is kept until the transfer is
-//! over; if the transfer has failed, the fault gets the cleared page.
+//! go while the page is absent must change the entry to a value that the entry has not had since
+//! the fault read the entry. A counter of changes would wrap around if enough threads waited in
+//! turn for one lock. The age of the transfer only grows, and each fault is kept until a new step
+//! has begun. A transfer should end before its last step. A fault in the last step is kept until
+//! the transfer is over; if the transfer has failed, the fault gets the cleared page.
 
 use kernel::macros::kunit_tests;
 use kernel::time::{

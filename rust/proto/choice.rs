@@ -56,7 +56,7 @@ pub enum Reason {
     BelowThreshold,
     /// The limit of the user's locked memory is reached.
     PinLimit,
-    /// The peer has had no receive for payload for a long time; bytes accumulate meanwhile.
+    /// The peer has no posted receive for payload, and the send may not wait, or not any longer.
     NoCredits,
     /// The peer can hold no further advert.
     AdvertsFull,
@@ -68,7 +68,8 @@ pub enum Reason {
     TooManyFaults,
     /// No reader of the peer waits with a buffer.
     PeerDoesNotWait,
-    /// Receives returned early, but programs asked for more before the bytes had arrived.
+    /// Receives that returned early gave the program less time than they cost
+    /// ([`super::fallback::is_worth`]).
     NoOverlap,
     /// A mapping that several programs may share cannot be protected.
     SharedMapping,

@@ -64,8 +64,7 @@ impl Fallback {
     }
 
     /// Records an asynchronous transfer of `pages` pages, of which `touched_pages` were copied or
-    /// waited for. A transfer that ends during a pause began before it, and was already taken into
-    /// account.
+    /// waited for. A transfer that ends during a pause is not recorded: it began before the pause.
     pub fn on_transfer(&mut self, pages: u32, touched_pages: u32) {
         self.record(pages, touched_pages);
     }

@@ -146,8 +146,8 @@ impl Halves {
     }
 
     /// What a call does that needs the half of `side`, and that began in generation `began`;
-    /// `is_over` says that the time for which it may wait is over. A receive that is refused has
-    /// pollers told when the half is free.
+    /// `is_over` says that the time for which it may wait is over. If a receive is refused, pollers
+    /// are woken when the half is free.
     pub fn turn(&mut self, side: Side, began: Generation, is_over: bool) -> Turn {
         let half = self.half(side);
         if began != self.generation {

@@ -14,7 +14,8 @@
 /// The state when there are adverts of which bytes are not being read.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Waiting {
-    /// Bytes of the first such advert for which no Read was posted: a Read is of one advert.
+    /// The number of bytes of the first such advert for which no Read was posted. A Read does not
+    /// extend over several adverts.
     pub untaken_bytes: u64,
     /// Bytes for which the receive buffer has room.
     pub room_bytes: u64,

@@ -18,8 +18,8 @@
 //! receives. Without it, receives neither grow nor shrink.
 //!
 //! - **R3** The receiver sends ChRcvBufAck before it posts the first of the smaller receives. The
-//!   credits for the smaller receives come behind it, so every message that was sent before it was
-//!   received meets one of the larger receives.
+//!   credits for the smaller receives follow ChRcvBufAck. So every message that the sender has sent
+//!   before it receives ChRcvBufAck meets one of the larger receives.
 //! - **R4** When ChRcvBufAck arrives with a size that is not larger, the sender uses up as many
 //!   receives as it has credits, with messages without payload if it has nothing to send. It keeps
 //!   the last credit for updates (rule C1 of [`super::credits`]).

@@ -88,8 +88,9 @@ pub struct SinkWriter<const N: usize = ADVERTS_MAX> {
     max: u8,
     /// Whether an advert came after the last cancel.
     cancellable: bool,
-    /// Whether some were declined for an event that was not sent yet: more adverts of the same
-    /// receive may come, whose bytes would be at the wrong position.
+    /// Whether accepted adverts were declined before an event (S3) that was not sent yet. Until it
+    /// is sent, further adverts are declined, too: they may be of the same receive, and their bytes
+    /// would be at the wrong position.
     closed: bool,
 }
 

@@ -352,8 +352,8 @@ impl<const N: usize, const R: usize> SourceReader<N, R> {
         !self.adverts.iter().any(|a| a.id == id && a.is_unread())
     }
 
-    /// Bytes of the first advert that has bytes for which no Read was posted: the number of these
-    /// bytes; 0 if there are none.
+    /// The number of bytes for which no Read was posted, in the first advert that has such bytes; 0
+    /// if no advert has.
     pub fn untaken(&self) -> u32 {
         let mut untaken = self.adverts.iter().map(Advert::untaken);
         untaken.find(|bytes| *bytes > 0).unwrap_or(0)

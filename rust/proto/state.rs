@@ -273,8 +273,8 @@ impl State {
         }
     }
 
-    /// Both signs of an established connection may come in either order, and the CM's much later,
-    /// so the second one changes nothing.
+    /// The first message and the CM's event both show that the connection is established. They come
+    /// in any order, and the CM's event may come much later, so the second one changes nothing.
     const fn on_established(self, event: Event) -> Option<Self> {
         match self {
             Self::HelloReceived => Some(Self::Established),

@@ -51,9 +51,9 @@ use crate::kern::errno::{
 };
 use crate::mm::frag::Frag;
 
-/// Places in the send queue. Providers round the sizes of queues up to 2^n - 1 or 2^n. As this is
-/// one less than [`RECV_DEPTH`](super::receive_queue::RECV_DEPTH), the size of the CQ has this
-/// form, too, and no entry is wasted.
+/// Places in the send queue. Providers round the sizes of queues up to 2^n - 1 or 2^n. The CQ has
+/// 14 + 15 + 2 = 31 entries (with [`RECV_DEPTH`](super::receive_queue::RECV_DEPTH)), which is
+/// 2^5 - 1, so no entry is wasted.
 pub(crate) const SEND_DEPTH: u32 = 14;
 /// The maximum number of payload fragments in one message.
 pub(crate) const MAX_FRAGS: usize = 4;

@@ -53,7 +53,8 @@ counters! {
     RefusedNoListener => "refused_no_listener",
     /// Requests refused: the Hello was not one of this protocol.
     RefusedBadHello => "refused_bad_hello",
-    /// Requests refused: the address that the peer gives as its own is not that of the path.
+    /// Requests refused: the peer's address in the CM's request is a wildcard, a loopback or a
+    /// multicast address, or is not the address of the path (RoCE).
     RefusedBadAddress => "refused_bad_address",
     /// Requests refused: no memory, or the adapter had no queues left.
     RefusedNoMemory => "refused_no_memory",
@@ -340,8 +341,8 @@ impl Stats {
         self.add_at(VIOLATIONS + why.index(), 1);
     }
 
-    /// Counts bytes that did not go the preferred way: for example, a send went by copy, or a
-    /// receive waited in its call.
+    /// Counts one occasion on which bytes did not take the preferred path: for example, a send was
+    /// copied, or a receive waited in its call.
     pub(crate) fn fallback(self, why: Reason) {
         self.add_at(FALLBACKS + why as usize, 1);
     }

@@ -115,8 +115,8 @@ impl Tally {
         add(self.received.get_mut(mid.index()), 1);
     }
 
-    /// Counts bytes that did not go the preferred way: for example, a send went by copy, or a
-    /// receive waited in its call.
+    /// Counts one occasion on which bytes did not take the preferred path: for example, a send was
+    /// copied, or a receive waited in its call.
     pub(crate) fn add_by_copy(&mut self, why: Reason) {
         add(self.by_copy.get_mut(why as usize), 1);
         self.last_by_copy = Some(why);

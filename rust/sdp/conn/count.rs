@@ -20,7 +20,7 @@ impl SockGuard<'_> {
         self.conn().measured.counts.add(stats, what, n);
     }
 
-    /// Counts bytes that did not go the preferred way: for example, a send went by copy, or a
+    /// Counts an occasion on which bytes did not take the preferred path: a send was copied, or a
     /// receive waited in its call.
     pub(crate) fn fallback(&mut self, why: Reason) {
         let to = (self.sk(), self.stats);

@@ -2,8 +2,8 @@
 
 //! `libsdp.so`: replaces a program's TCP sockets by SDP sockets, for `sdpctl run`.
 //!
-//! A socket stays a TCP socket until the program says what it is for: connect() and listen() decide
-//! by the rules. If the decision is SDP, a socket of family 27 or 28 gets the options, flags and
+//! A socket stays a TCP socket until the program calls connect() or listen(): then the rules select
+//! TCP or SDP. If the rules select SDP, an SDP socket gets the options, the flags and the
 //! address of the program's socket, and replaces it at its descriptor. bind() checks whether a
 //! server could have the port with SDP as well. Besides these functions only epoll_ctl() is
 //! intercepted. Sockets that are not fresh TCP sockets or match no rule are passed on unchanged.

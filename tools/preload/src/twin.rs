@@ -173,7 +173,8 @@ impl Twin {
         let new = sock::open(family)?;
         for &(level, name) in OPTIONS {
             let of = |fd| sock::get(fd, level, name).ok();
-            // A sysctl can make new IPv6 TCP sockets IPv6-only; SDP sockets never are by default.
+            // IPV6_V6ONLY is compared with the value of the SDP socket itself. The default of TCP
+            // and SDP is net.ipv6.bindv6only, which the administrator may have changed meanwhile.
             let usual = match name {
                 libc::IPV6_V6ONLY if level == libc::IPPROTO_IPV6 => self.as_raw_fd(),
                 _ => new.as_raw_fd(),
