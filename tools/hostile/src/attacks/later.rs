@@ -9,7 +9,7 @@ use crate::counters::settled;
 use crate::fail::{expect, Fail, Result, Step};
 use crate::loan::Lent;
 use crate::pages::Pages;
-use crate::session::{pattern, Ctx, Session};
+use crate::session::{pattern, sockets, Ctx, Session};
 use proto_host::proto::message::Body;
 use proto_host::proto::violation::Violation;
 use std::sync::mpsc;
@@ -232,7 +232,9 @@ fn leaves_without_a_report(ctx: &Ctx) -> Result<()> {
         }
         sent.session.peer.finish_sends()?;
         sent.session.peer.id.disconnect()?;
-        let errno = sent.session.victim.await_error(ctx.limit)?;
+        let error = sent.session.victim.await_error(ctx.limit);
+        let state = || format!("{reports} bytes reported; sockets: {:?}", sockets());
+        let errno = error.or_else(|e| Err(e).step(&state()))?;
         expect(errno == libc::ECONNRESET, || format!("errno {errno}"))?;
         sent.session.expect_only(&["reset_by_peer"])?;
         sent.expect_back(ctx, if writes { &new } else { &old })?;
