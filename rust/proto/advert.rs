@@ -41,6 +41,20 @@ pub(super) enum OwnCancel {
     Sent,
 }
 
+impl OwnCancel {
+    /// Whether the message has to be sent.
+    pub(super) const fn is_due(self) -> bool {
+        matches!(self, Self::Due)
+    }
+
+    /// The message is sent, if it was due.
+    pub(super) const fn sent(&mut self) {
+        if self.is_due() {
+            *self = Self::Sent;
+        }
+    }
+}
+
 /// The maximum number of outstanding adverts of a kind towards a side that can hold `max_adverts`:
 /// one in Combined mode.
 pub(super) const fn limit(max_adverts: u8, features: Features) -> u8 {

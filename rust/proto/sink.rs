@@ -185,14 +185,12 @@ impl<T, const N: usize> SinkAdverts<T, N> {
 
     /// Whether SinkAvailCancel must be sent.
     pub fn is_cancel_due(&self) -> bool {
-        self.cancel == OwnCancel::Due
+        self.cancel.is_due()
     }
 
     /// Records that the SinkAvailCancel that was due is sent.
     pub fn cancel_sent(&mut self) {
-        if self.is_cancel_due() {
-            self.cancel = OwnCancel::Sent;
-        }
+        self.cancel.sent();
     }
 
     /// Called when the connection has ended and its queues are empty, so nothing writes any more:

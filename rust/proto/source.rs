@@ -277,7 +277,7 @@ impl<T, const N: usize> SourceAdverts<T, N> {
         }
         // INVARIANT: an advert that was read completely leaves the queue.
         let consumed = self.pop(End::Consumed).ok_or(Violation::NoAnswerDue)?;
-        if self.adverts.is_empty() && self.is_cancel_due() {
+        if self.adverts.is_empty() && self.cancel.is_due() {
             self.cancel = OwnCancel::None;
         }
         Ok(Progress::Consumed(consumed))
@@ -305,14 +305,12 @@ impl<T, const N: usize> SourceAdverts<T, N> {
 
     /// Whether SrcAvailCancel must be sent.
     pub fn is_cancel_due(&self) -> bool {
-        self.cancel == OwnCancel::Due
+        self.cancel.is_due()
     }
 
     /// Records that the SrcAvailCancel that was due is sent.
     pub fn cancel_sent(&mut self) {
-        if self.is_cancel_due() {
-            self.cancel = OwnCancel::Sent;
-        }
+        self.cancel.sent();
     }
 
     /// Handles the SendSm that answers the cancel, and gives back the adverts that are still
