@@ -215,6 +215,20 @@ def hold(bench: Bench, held: str, is_held: bool = True) -> None:
             bench.adapter.tell("delay", vm, kind, "0s")
 
 
+def hold_the_right_read(bench: Bench, held: str, streams: list[Stream], states: States) -> None:
+    """Holds Reads until the held Reads are those of the states.
+
+    If the reader does not come in time, a Read is a pull: the reader then waits for bytes that are held.
+    """
+    for _ in range(30):
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            if all(state(stream) for stream, (state, _) in zip(streams, states, strict=True)):
+                return
+        hold(bench, held, is_held=False)
+        hold(bench, held)
+
+
 @contextlib.contextmanager
 def in_states(bench: Bench, port: int, held: str, then_held: str, states: States,
               size: int | None = None) -> Iterator[list[Stream]]:
@@ -241,6 +255,8 @@ def in_states(bench: Bench, port: int, held: str, then_held: str, states: States
     if then_held:
         hold(bench, then_held)
         hold(bench, held, is_held=False)
+    if not held:
+        hold_the_right_read(bench, then_held, streams, states)
     for stream, (state, _) in zip(streams, states, strict=True):
         stream.wait_for(functools.partial(state, stream), state.__name__)
     owner, _ = holding(bench, then_held or held)

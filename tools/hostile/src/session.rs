@@ -207,6 +207,9 @@ impl Session {
         peer.id.accept(&ack.encode(), number)?;
         let errno = victim.end_connect(ctx.limit)?;
         expect(errno == 0, || format!("connect() ended with errno {errno}"))?;
+        // Before this side's CM has heard of the connection, it tells the victim nothing when this
+        // side disconnects.
+        peer.id.expect(ffi::RDMA_CM_EVENT_ESTABLISHED, ctx.limit)?;
         Ok(Session {
             victim,
             peer,
