@@ -14,6 +14,7 @@
 //!   connection survives after its program has closed it; [`deferral`]: how long a listener waits
 //!   for the first byte of a connection.
 //! - [`half`]: which call may send or receive, and for how long.
+//! - [`watchdog`], [`keepalive`]: when a peer that does not answer counts as gone.
 //! - [`pace`]: round-trip time, delivery rate, and what limits a sender.
 //! - [`resize`]: the size of receives, which grows and shrinks.
 //! - [`policy`]: when a partial message is sent, and which work requests are signaled.
@@ -46,6 +47,8 @@ pub mod deferral;
 pub mod fallback;
 #[path = "proto/half.rs"]
 pub mod half;
+#[path = "proto/keepalive.rs"]
+pub mod keepalive;
 #[path = "proto/hello.rs"]
 pub mod hello;
 #[path = "proto/message.rs"]
@@ -82,5 +85,7 @@ pub mod trial;
 pub mod urgent;
 #[path = "proto/violation.rs"]
 pub mod violation;
+#[path = "proto/watchdog.rs"]
+pub mod watchdog;
 #[path = "proto/wire.rs"]
 mod wire;

@@ -110,11 +110,6 @@ pub(crate) fn real_now() -> Option<RealNs> {
     NonZero::new(RealTime::ktime_get())
 }
 
-/// Whether `time` is before `other`, if less than half of the clock's range is between them.
-pub(crate) fn is_before(time: Jiffies, other: Jiffies) -> bool {
-    (time.wrapping_sub(other) as isize) < 0
-}
-
 /// Milliseconds since `then`.
 pub(crate) fn ms_since(then: Jiffies) -> u32 {
     // SAFETY: No precondition.

@@ -17,7 +17,6 @@ use super::parts::adverts::{
 use super::parts::fatal::Fatal;
 use super::parts::measured::Measured;
 use super::parts::send_queue::SendQueue;
-use super::parts::watchdog::Watchdog;
 use crate::kern::errno::ENOTCONN;
 use crate::mm::frag::Frag;
 use crate::proto::bsdh::{
@@ -33,6 +32,7 @@ use crate::proto::message::{
     MAX_BODY, //
 };
 use crate::proto::policy::signal_now;
+use crate::proto::watchdog::Watchdog;
 use crate::rdma::link::{
     Link,
     Tag,

@@ -17,11 +17,11 @@ use super::parts::adverts::Adverts;
 use super::parts::measured::Measured;
 use super::parts::recv_queue::RecvQueue;
 use super::parts::ring::Ring;
-use super::parts::watchdog::Watchdog;
 use crate::bindings::gfp_t;
 use crate::proto::credits::Credits;
 use crate::proto::half::Halves;
 use crate::proto::state::State;
+use crate::proto::watchdog::Watchdog;
 use crate::rdma::link::Link;
 
 /// The parts of a connection that receives, and Reads of the peer's adverts, change: their memory,

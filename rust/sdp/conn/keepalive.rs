@@ -5,13 +5,15 @@
 use super::guard::SockGuard;
 use super::sock::Alarm;
 use crate::bindings;
-use crate::kern::time::ms_since;
-use crate::sdp::parts::keepalive::ms;
+use crate::kern::time::{
+    ms_since,
+    now, //
+};
 
 impl SockGuard<'_> {
     /// Called when the connection is established.
     pub(super) fn begin_keepalive(&mut self) {
-        self.conn().liveness.keepalive.on_receive();
+        self.conn().liveness.keepalive.on_receive(now());
         if self.sk().has_flag(bindings::sock_flags_SOCK_KEEPOPEN) {
             self.await_idle(0);
         }
@@ -30,8 +32,8 @@ impl SockGuard<'_> {
 
     /// Called when the program has set TCP_KEEPIDLE.
     pub(in crate::sdp) fn keepidle_set(&mut self) {
-        if self.keeps_alive() && self.conn().liveness.keepalive.probed.is_none() {
-            let idle_ms = ms_since(self.conn().liveness.keepalive.heard);
+        if self.keeps_alive() && !self.conn().liveness.keepalive.is_probing() {
+            let idle_ms = ms_since(self.conn().liveness.keepalive.heard());
             self.await_idle(idle_ms);
         }
     }
@@ -43,7 +45,7 @@ impl SockGuard<'_> {
 
     /// Starts the timer for the rest of TCP_KEEPIDLE, of which `idle_ms` have passed.
     pub(in crate::sdp) fn await_idle(&mut self, idle_ms: u32) {
-        let keepidle_ms = ms(self.conn().options.keepidle_s);
+        let keepidle_ms = self.conn().options.keepalive_limits().idle_ms;
         self.start_timer(Alarm::Keepalive, keepidle_ms.saturating_sub(idle_ms));
     }
 }

@@ -7,7 +7,7 @@ use super::sock::{
     Alarm,
     SdpSock, //
 };
-use crate::sdp::parts::watchdog::{
+use crate::proto::watchdog::{
     Watchdog,
     WATCH_MS, //
 };

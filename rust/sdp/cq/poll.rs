@@ -15,7 +15,10 @@ use crate::kern::errno::{
     EPROTO, //
 };
 use crate::kern::signal::fatal_signal_pending;
-use crate::kern::time::Timeout;
+use crate::kern::time::{
+    now,
+    Timeout, //
+};
 use crate::proto::half::Generation;
 use crate::proto::state::{
     Event,
@@ -169,7 +172,7 @@ fn take_completions(guard: &mut SockGuard<'_>) -> usize {
         }
     }
     if heard {
-        guard.conn().liveness.keepalive.on_receive();
+        guard.conn().liveness.keepalive.on_receive(now());
         guard.conn().liveness.watch.wake_ms = 0;
     }
     if total > 0 {

@@ -62,7 +62,7 @@ impl Figures {
             unacked: conn.credits.unacked(),
             last_sent_ms: ms_since(pacing.sent_at),
             last_received_ms: ms_since(pacing.received_at),
-            last_heard_ms: conn.liveness.keepalive.silent_ms(),
+            last_heard_ms: ms_since(conn.liveness.keepalive.heard()),
         }
     }
 }

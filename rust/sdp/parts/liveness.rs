@@ -2,8 +2,8 @@
 
 //! Whether the peer, or its machine, is still there.
 
-use super::keepalive::Keepalive;
-use super::watchdog::Watchdog;
+use crate::proto::keepalive::Keepalive;
+use crate::proto::watchdog::Watchdog;
 
 #[derive(Copy, Clone, Default)]
 pub(crate) struct Liveness {

@@ -9,6 +9,7 @@ use crate::inet::sysctl::{
 };
 use crate::proto::choice::Wanted;
 use crate::proto::deferral::Timeouts;
+use crate::proto::keepalive::Limits;
 
 /// The maximum of TCP_LINGER2 in seconds (`TCP_FIN_TIMEOUT_MAX`).
 const MAX_FIN_TIMEOUT_S: i32 = 120;
@@ -116,6 +117,18 @@ impl Options {
         match self.syn_retries {
             0 => net.syn_retries(),
             retries => retries,
+        }
+    }
+
+    /// The options that decide about probes of a silent peer.
+    pub(in crate::sdp) fn keepalive_limits(&self) -> Limits {
+        // The values are at most 32767 seconds.
+        let ms = |seconds: i32| seconds.unsigned_abs().saturating_mul(1000);
+        Limits {
+            idle_ms: ms(self.keepidle_s),
+            interval_ms: ms(self.keepintvl_s),
+            probes: self.keepcnt.unsigned_abs(),
+            user_timeout_ms: self.user_timeout_ms.unsigned_abs(),
         }
     }
 

@@ -18,6 +18,11 @@
 //! also ends when the adapter gives up, which the transmit watchdog notices
 //! ([`super::tx_watchdog`]).
 
+use crate::kern::time::{
+    ms_since,
+    now, //
+};
+use crate::proto::keepalive::Next;
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::Alarm;
 use crate::sdp::cq::poll::poll_cq;
@@ -28,7 +33,6 @@ use crate::sdp::output::abort::{
 };
 use crate::sdp::output::Output;
 use crate::sdp::parts::fatal::Fatal;
-use crate::sdp::parts::keepalive::Next;
 use crate::stats::counters::Counter;
 
 /// Called when the timer has expired.
@@ -40,7 +44,8 @@ pub(in crate::sdp) fn keep_alive(guard: &mut SockGuard<'_>) {
     }
     let watched = Flush::of(guard).awaits_acknowledgement();
     let conn = guard.conn();
-    match conn.liveness.keepalive.look(&conn.options, watched) {
+    let limits = conn.options.keepalive_limits();
+    match conn.liveness.keepalive.look(limits, watched, ms_since) {
         Next::Wait(ms) => guard.start_timer(Alarm::Keepalive, ms),
         Next::Probe => probe(guard),
         Next::GiveUp => end_for(guard, Fatal::TimedOut),
@@ -51,7 +56,8 @@ fn probe(guard: &mut SockGuard<'_>) {
     let probed = Output::of(guard).probe(Counter::KeepaliveProbe);
     if settle(guard, probed) {
         let conn = guard.conn();
-        let answer_ms = conn.liveness.keepalive.on_probe(&conn.options);
+        conn.liveness.keepalive.on_probe(now());
+        let answer_ms = conn.options.keepalive_limits().interval_ms;
         // soft-RoCE does not report that it has given up.
         guard.watch_sends();
         guard.start_timer(Alarm::Keepalive, answer_ms);

@@ -5,6 +5,10 @@
 
 use crate::proto::message::Control;
 use crate::proto::state::State;
+use crate::proto::watchdog::{
+    Sight,
+    UNANSWERED_MS, //
+};
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::Alarm;
 use crate::sdp::cq::poll::poll_cq;
@@ -15,10 +19,6 @@ use crate::sdp::output::abort::{
 };
 use crate::sdp::output::Output;
 use crate::sdp::parts::fatal::Fatal;
-use crate::sdp::parts::watchdog::{
-    Sight,
-    UNANSWERED_MS, //
-};
 use crate::sdp::rx::resize::shrink;
 use crate::stats::counters::Counter;
 

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The transmit watchdog.
+
+use proto_host::proto::watchdog::{
+    Sight,
+    Watchdog,
+    LEAST_UNANSWERED_MS,
+    UNANSWERED_MS,
+    WATCH_MS, //
+};
+
+const SIGHT: Sight = Sight {
+    held_up: false,
+    oldest: 7,
+    unsent: 100,
+};
+
+/// The number of checks with the same findings until that is too long; 0 if it never is.
+fn looks(watch: &mut Watchdog, sight: Sight, user_timeout_ms: u32) -> u32 {
+    let mut all = 1..100;
+    all.find(|_| watch.is_too_long(sight, user_timeout_ms))
+        .unwrap_or(0)
+}
+
+#[test]
+fn how_long_is_too_long() {
+    let held_up = Sight {
+        held_up: true,
+        ..SIGHT
+    };
+    for (sight, user_timeout_ms, wanted) in [
+        (SIGHT, 0, UNANSWERED_MS / WATCH_MS + 1),
+        // One lost packet must not end the connection.
+        (SIGHT, 3000, LEAST_UNANSWERED_MS / WATCH_MS + 1),
+        (SIGHT, 30_000, 31),
+        (held_up, 0, 0),
+        (held_up, 3000, 4),
+    ] {
+        assert_eq!(
+            looks(&mut Watchdog::default(), sight, user_timeout_ms),
+            wanted
+        );
+    }
+}
+
+#[test]
+fn progress_begins_anew() {
+    let on = Sight { oldest: 8, ..SIGHT };
+    let read = Sight { unsent: 99, ..on };
+    let held_up = Sight {
+        held_up: true,
+        ..read
+    };
+    // More bytes to send are no progress.
+    let more = Sight {
+        unsent: 200,
+        ..held_up
+    };
+    let mut watch = Watchdog::default();
+    for sight in [SIGHT, on, read, held_up] {
+        assert!(!watch.is_too_long(sight, 0));
+        assert_eq!(watch.looks, 1);
+    }
+    assert!(!watch.is_too_long(more, 0));
+    assert_eq!(watch.looks, 2);
+}
+
+#[test]
+fn the_peer_is_woken_later_each_time() {
+    let mut watch = Watchdog {
+        wake_ms: 20,
+        ..Watchdog::default()
+    };
+    for wanted in [40, 80, 160, 320, 640, 1280, 0] {
+        assert_eq!(watch.next_wake(), wanted);
+    }
+}
