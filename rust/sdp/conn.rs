@@ -15,6 +15,7 @@ mod free;
 pub(crate) mod guard;
 pub(in crate::sdp) mod half;
 mod keepalive;
+pub(in crate::sdp) mod notify;
 mod orphan;
 mod owed;
 pub(crate) mod sock;

@@ -9,8 +9,8 @@ use super::advert::{
     sink,
     source, //
 };
-use super::conn::connection::IDLE_BYTES;
 use super::conn::guard::SockGuard;
+use super::conn::notify::IDLE_BYTES;
 use super::conn::sock::Alarm;
 use super::conn::watchdog;
 use super::output::{

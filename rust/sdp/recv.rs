@@ -26,8 +26,7 @@ use crate::rdma::link::Link;
 /// The receive queue, from which a call takes bytes, and the memory that is charged for them.
 struct Reader<'a> {
     sock: &'a SdpSock,
-    /// The number of receives that are posted.
-    posted: u32,
+    link: &'a Option<Link>,
     ring: &'a mut Ring,
     inq: &'a mut RecvQueue,
 }
@@ -38,7 +37,7 @@ impl<'a> Reader<'a> {
         let conn = guard.conn();
         Self {
             sock,
-            posted: conn.link.as_ref().map_or(0, |l| l.receives_posted()),
+            link: &conn.link,
             ring: &mut conn.ring,
             inq: &mut conn.inq,
         }
@@ -46,7 +45,7 @@ impl<'a> Reader<'a> {
 
     /// Gives back the charge for received bytes, or keeps it for later receives.
     fn release(&mut self, bytes: u32) {
-        self.ring.release(self.sock.sk(), self.posted, bytes);
+        self.ring.release(self.sock.sk(), self.link, bytes);
     }
 }
 

@@ -72,7 +72,6 @@ impl<'a> Receiver<'a> {
 
     /// Gives back the charge for received bytes, or keeps it for later receives.
     fn release(&mut self, bytes: u32) {
-        let posted = self.receives_posted();
-        self.ring.release(self.sock.sk(), posted, bytes);
+        self.ring.release(self.sock.sk(), self.link, bytes);
     }
 }

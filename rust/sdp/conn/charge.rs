@@ -9,7 +9,6 @@ impl SockGuard<'_> {
     pub(crate) fn release_receive(&mut self, bytes: u32) {
         let sk = self.sk();
         let conn = self.conn();
-        let posted = conn.link.as_ref().map_or(0, |l| l.receives_posted());
-        conn.ring.release(sk, posted, bytes);
+        conn.ring.release(sk, &conn.link, bytes);
     }
 }

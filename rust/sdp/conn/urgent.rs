@@ -45,9 +45,8 @@ impl SockGuard<'_> {
         if news.lose {
             let sock = self.sock();
             let conn = self.conn();
-            let posted = conn.link.as_ref().map_or(0, |l| l.receives_posted());
-            let (inq, ring) = (&mut conn.inq, &mut conn.ring);
-            inq.lose_byte(&sock.glance, |bytes| ring.release(sock.sk(), posted, bytes));
+            let (link, inq, ring) = (&conn.link, &mut conn.inq, &mut conn.ring);
+            inq.lose_byte(&sock.glance, |bytes| ring.release(sock.sk(), link, bytes));
             // Wakes a poller that may have seen only one of the two changes.
             self.conn().inq.readable = true;
         }

@@ -10,6 +10,7 @@ use crate::inet::sock::Sk;
 use crate::kern::errno::ENOBUFS;
 use crate::proto::hello::BUFS_MIN;
 use crate::proto::resize::OwnReceives;
+use crate::rdma::link::Link;
 use crate::rdma::receive::{
     Spares,
     MAX_PARTS,
@@ -116,10 +117,10 @@ impl Ring {
         sk.rmem_charge(bytes)
     }
 
-    /// Uncharges received bytes, or keeps their charge for future receives; `posted` receives are
-    /// posted.
-    pub(in crate::sdp) fn release(&mut self, sk: Sk, posted: u32, bytes: u32) {
+    /// Uncharges received bytes, or keeps their charge for future receives of `link`.
+    pub(in crate::sdp) fn release(&mut self, sk: Sk, link: &Option<Link>, bytes: u32) {
         let covered = if self.receives.is_shrinking() {
+            let posted = link.as_ref().map_or(0, Link::receives_posted);
             // The larger receives will be used up, and will not be posted again.
             let small = posted.saturating_sub(self.receives.larger_left());
             self.reserve + small * self.receives.bytes()

@@ -148,10 +148,10 @@ impl Reader<'_> {
     /// Skips the urgent byte, which must be the next byte of the stream.
     pub(super) fn skip_urgent(&mut self) {
         let (sk, glance) = (self.sock.sk(), &self.sock.glance);
-        let (ring, posted) = (&mut *self.ring, self.posted);
+        let (ring, link) = (&mut *self.ring, self.link);
         self.inq.taken(1, glance);
         self.inq
-            .lose_byte(glance, |bytes| ring.release(sk, posted, bytes));
+            .lose_byte(glance, |bytes| ring.release(sk, link, bytes));
     }
 
     /// Whether a receive ends because it has come to the mark.

@@ -104,10 +104,9 @@ impl Receiver<'_> {
                 return Err(Fatal::NoMemory);
             }
             self.inq.readable = true;
-            let posted = self.receives_posted();
-            let ring = &mut *self.ring;
+            let (link, ring) = (&*self.link, &mut *self.ring);
             self.inq
-                .drop_lost(glance, |bytes| ring.release(sk, posted, bytes));
+                .drop_lost(glance, |bytes| ring.release(sk, link, bytes));
         }
         if glance.coming.get() && !self.adverts.holds() {
             glance.coming.set(false);

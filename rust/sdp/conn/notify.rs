@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which completions must cause a notification, and the requests for notifications.
+
+use super::connection::Connection;
+use super::guard::SockGuard;
+use crate::inet::sock::Sk;
+use crate::proto::state::State;
+use crate::rdma::link::Link;
+
+/// Bytes that may stay in the send queue of an idle connection: their completions are handled with
+/// the next event.
+pub(in crate::sdp) const IDLE_BYTES: u32 = 65536;
+
+impl Connection {
+    /// Whether the next completion of a send must cause a notification, even if nothing is
+    /// received.
+    pub(in crate::sdp) fn awaits_send_completion(&self, sk: Sk) -> bool {
+        !self.out.queue.is_empty()
+            || self.halves.has_memory_waiter()
+            || self.link.as_ref().is_some_and(|l| l.awaits_request())
+            || (self.halves.sender_waits_for_peer() && !self.awaits_messages_only())
+            || self.adverts.waits
+            || self.adverts.is_cancel_due()
+            // Pages of a program stay protected until their Write has finished.
+            || self.adverts.sinks.as_ref().is_some_and(|s| s.charged_bytes > 0)
+            // A Read waits for places in the send queue.
+            || self.adverts.untaken() > 0
+            || self.out.disconn_due
+            || self.out.peer_receives.has_to_use_up()
+            || matches!(
+                self.state,
+                State::FinWait1 | State::LastAck | State::Closing | State::Draining
+            )
+            || ((!sk.stream_writeable() || sk.wmem_queued() > IDLE_BYTES)
+                && !self.awaits_messages_only())
+    }
+
+    /// Whether the send buffer and the sends wait for nothing but messages of the peer, which reads
+    /// adverts and reports so. If this side writes, or sends payload, completions of its requests
+    /// must cause a notification, too. The same applies to software adapters: soft-RoCE does not
+    /// notify of failed requests if it is asked for received messages.
+    fn awaits_messages_only(&self) -> bool {
+        let is_such = |l: &Link| !l.is_software() && !l.writes() && !l.sends_payload();
+        self.link.as_ref().is_some_and(is_such)
+    }
+}
+
+impl SockGuard<'_> {
+    /// Requests the next notification, unless the previous request is still pending; returns `true`
+    /// if the queue must be polled again.
+    pub(crate) fn arm(&mut self) -> bool {
+        let (sock, sk) = (self.sock(), self.sk());
+        let conn = self.conn();
+        let every = conn.awaits_send_completion(sk);
+        let Some(link) = &mut conn.link else {
+            return false;
+        };
+        if link.is_armed(every) && !sock.was_notified() {
+            return false;
+        }
+        sock.forget_notification();
+        link.arm(every)
+    }
+
+    /// Whether there is nothing to poll: the CQ was empty when the next notification was requested,
+    /// and the notification has not come yet. With some adapters, each poll of an empty queue and
+    /// each request for a notification rings a doorbell.
+    pub(crate) fn is_cq_quiet(&mut self) -> bool {
+        let (sock, sk) = (self.sock(), self.sk());
+        let conn = self.conn();
+        // In this order, because a software provider only needs the first check.
+        let is_quiet = |l: &Link| !l.is_software() && l.is_armed(conn.awaits_send_completion(sk));
+        conn.link.as_ref().is_some_and(is_quiet) && !sock.was_notified()
+    }
+}
