@@ -25,7 +25,7 @@
 //!   whether a reader should advertise its buffer.
 //! - [`urgent`]: the urgent byte, both sides.
 //! - [`choice`]: the path of a send, by copy or without; with [`split`] for unaligned buffers and
-//!   [`fallback`] for programs that touch memory while it is being sent, and [`trial`] for the
+//!   [`pause`] for programs that touch memory while it is being sent, and [`trial`] for the
 //!   comparison of both by the time that sends take.
 //! - [`violation`]: every way in which a peer may break the protocol.
 //!
@@ -43,14 +43,12 @@ pub mod choice;
 pub mod credits;
 #[path = "proto/deferral.rs"]
 pub mod deferral;
-#[path = "proto/fallback.rs"]
-pub mod fallback;
 #[path = "proto/half.rs"]
 pub mod half;
-#[path = "proto/keepalive.rs"]
-pub mod keepalive;
 #[path = "proto/hello.rs"]
 pub mod hello;
+#[path = "proto/keepalive.rs"]
+pub mod keepalive;
 #[path = "proto/message.rs"]
 pub mod message;
 #[path = "proto/offer.rs"]
@@ -59,6 +57,8 @@ pub mod offer;
 pub mod orphan;
 #[path = "proto/pace.rs"]
 pub mod pace;
+#[path = "proto/pause.rs"]
+pub mod pause;
 #[path = "proto/policy.rs"]
 pub mod policy;
 #[path = "proto/pull.rs"]

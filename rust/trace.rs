@@ -153,9 +153,9 @@ pub(crate) fn fault(addr: usize, receive: bool) {
 /// Bytes do not go the preferred way: for example, a send goes by copy, or a receive waits in its
 /// call.
 #[inline(always)]
-pub(crate) fn fallback(sk: Sk, why: Reason) {
-    if_on!(bindings::__tracepoint_sdp_fallback, {
+pub(crate) fn by_copy(sk: Sk, why: Reason) {
+    if_on!(bindings::__tracepoint_sdp_by_copy, {
         // SAFETY: The function takes numbers only.
-        unsafe { bindings::rust_do_trace_sdp_fallback(sk.cookie(), why as u8) };
+        unsafe { bindings::rust_do_trace_sdp_by_copy(sk.cookie(), why as u8) };
     });
 }

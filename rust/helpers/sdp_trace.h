@@ -233,7 +233,7 @@ TRACE_EVENT(sdp_fault,
 	TP_printk("addr=0x%lx for=%s", __entry->addr, __entry->receive ? "receive" : "send")
 );
 
-TRACE_EVENT(sdp_fallback,
+TRACE_EVENT(sdp_by_copy,
 	TP_PROTO(u64 cookie, u8 reason),
 	TP_ARGS(cookie, reason),
 	TP_STRUCT__entry(

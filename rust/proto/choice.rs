@@ -69,7 +69,7 @@ pub enum Reason {
     /// No reader of the peer waits with a buffer.
     PeerDoesNotWait,
     /// Receives that returned early gave the program less time than they cost
-    /// ([`super::fallback::is_worth`]).
+    /// ([`super::pause::is_worth`]).
     NoOverlap,
     /// A mapping that several programs may share cannot be protected.
     SharedMapping,
@@ -212,7 +212,7 @@ pub struct Sending {
     pub blocking: bool,
     /// The reason why other payload, including Writes, would have to wait.
     pub payload_blocked_by: Option<NotYet>,
-    /// [`super::fallback::Fallback::may_go_async`].
+    /// [`super::pause::Pause::may_go_async`].
     pub may_go_async: bool,
     /// The size of the buffer with which a reader of the peer waits, in bytes
     /// ([`super::sink_writer::SinkWriter::room`]); 0 if none waits.

@@ -133,11 +133,11 @@ pub(super) fn restore_read(guard: &mut SockOwner<'_>) {
         if lent {
             continue;
         }
-        if let Some(zcopy) = &mut guard.conn().adverts.zcopy {
+        if let Some(sources) = &mut guard.conn().adverts.sources {
             let record = match purpose {
-                Use::OwnReads(Call::Returns) => &mut zcopy.early_fallback,
+                Use::OwnReads(Call::Returns) => &mut sources.receive_pause,
                 Use::PeerReads(Kind::Asynchronous) | Use::OwnWrites(Call::Returns) => {
-                    &mut zcopy.fallback
+                    &mut sources.send_pause
                 }
                 _ => continue,
             };

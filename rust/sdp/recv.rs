@@ -85,8 +85,8 @@ impl<'a> Direct<'a> {
     }
 
     /// Counts bytes that do not come the preferred way, for the reason `why`.
-    fn fallback(&mut self, why: Reason) {
+    fn count_by_copy(&mut self, why: Reason) {
         let to = (self.sock.sk(), self.sock.stats);
-        self.counts.add_fallback(to, why);
+        self.counts.add_by_copy(to, why);
     }
 }

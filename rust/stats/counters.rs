@@ -261,8 +261,8 @@ counters! {
 const SENT: usize = Counter::ALL.len();
 const RECEIVED: usize = SENT + Mid::COUNT;
 const VIOLATIONS: usize = RECEIVED + Mid::COUNT;
-const FALLBACKS: usize = VIOLATIONS + Violation::COUNT;
-const PULLS: usize = FALLBACKS + Reason::ALL.len();
+const BY_COPY: usize = VIOLATIONS + Violation::COUNT;
+const PULLS: usize = BY_COPY + Reason::ALL.len();
 const COUNT: usize = PULLS + PullReason::ALL.len();
 
 /// The memory of a namespace's counters.
@@ -343,8 +343,8 @@ impl Stats {
 
     /// Counts one occasion on which bytes did not take the preferred path: for example, a send was
     /// copied, or a receive waited in its call.
-    pub(crate) fn fallback(self, why: Reason) {
-        self.add_at(FALLBACKS + why as usize, 1);
+    pub(crate) fn by_copy(self, why: Reason) {
+        self.add_at(BY_COPY + why as usize, 1);
     }
 
     /// Counts advertised bytes of the peer that are read into memory of the kernel.
@@ -376,11 +376,7 @@ impl Stats {
             each("violation_", why.name(), self.sum(VIOLATIONS + why.index()));
         }
         for why in Reason::ALL {
-            each(
-                Self::BY_COPY,
-                why.name(),
-                self.sum(FALLBACKS + why as usize),
-            );
+            each(Self::BY_COPY, why.name(), self.sum(BY_COPY + why as usize));
         }
         for why in PullReason::ALL {
             each("pulled_", why.name(), self.sum(PULLS + why as usize));

@@ -83,7 +83,7 @@ def sums(events: list[Event]) -> collections.Counter[str]:
             total["sink_received_bytes"] += number("bytes")
         elif name == "sdp_advert_cancelled":
             total["advert_cancelled + advert_aborted"] += 1
-        elif name == "sdp_fallback":
+        elif name == "sdp_by_copy":
             total[f"by_copy_{e['reason']}"] += 1
         elif name == "sdp_protect":
             total["snapshot_pages" if e["for"] == "send" else "absent_pages"] += number("pages")

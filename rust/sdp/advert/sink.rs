@@ -100,7 +100,7 @@ impl Exchange<'_> {
     pub(in crate::sdp) fn write_reported(&mut self, bytes: u32) -> Result<(), Fatal> {
         let mut ended = [const { None }; OFFERS];
         let ended_before = self.inq.fin_received;
-        let Some(sinks) = self.adverts.sink(self.flags) else {
+        let Some(sinks) = self.adverts.sinks_or_new(self.flags) else {
             return Err(Violation::NoAnswerDue.into());
         };
         if bytes > 0 && (sinks.declined || ended_before) {
@@ -170,7 +170,10 @@ impl Exchange<'_> {
         count: u32,
     ) -> Result<(), Fatal> {
         // It was checked before that both sides agreed on sink adverts.
-        let sinks = self.adverts.sink(self.flags).ok_or(Fatal::NoMemory)?;
+        let sinks = self
+            .adverts
+            .sinks_or_new(self.flags)
+            .ok_or(Fatal::NoMemory)?;
         let accepted = sinks.writer.on_advert(len, rkey, addr, count)?;
         if !self.state.can_send() {
             // This side sends no more bytes.
@@ -192,7 +195,7 @@ impl Exchange<'_> {
     ///
     /// [`Fatal::Violation`].
     pub(in crate::sdp) fn sink_cancel_received(&mut self) -> Result<(), Fatal> {
-        match self.adverts.sink(self.flags) {
+        match self.adverts.sinks_or_new(self.flags) {
             Some(sinks) => Ok(sinks.writer.on_cancel()?),
             None => Err(Violation::NothingToCancel.into()),
         }

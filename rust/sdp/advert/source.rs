@@ -20,8 +20,8 @@ use crate::rdma::region::RegionId;
 use crate::sdp::output::Output;
 use crate::sdp::parts::fatal::Fatal;
 use crate::sdp::parts::source::{
-    source,
-    ZeroCopy, //
+    traced,
+    Sources, //
 };
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
@@ -39,10 +39,10 @@ pub(in crate::sdp) fn flush(output: &mut Output<'_>) -> Result<(), Fatal> {
         // sender must see the progress.
         let starved = output.sock.glance.starved.get();
         let remote = output.adverts.features.contains(Features::REMOTE_INV);
-        let Some(zcopy) = &mut output.adverts.zcopy else {
+        let Some(sources) = &mut output.adverts.sources else {
             return Ok(());
         };
-        let (message, with) = match zcopy.reader.next_answer(starved) {
+        let (message, with) = match sources.reader.next_answer(starved) {
             Some(Answer::ReadCompletion { bytes, invalidate }) => {
                 let key = invalidate.map_or(With::Nothing, With::Invalidation);
                 (Control::RdmaRdCompl { bytes }, key)
@@ -55,11 +55,11 @@ pub(in crate::sdp) fn flush(output: &mut Output<'_>) -> Result<(), Fatal> {
             return Ok(());
         }
     }
-    let due = |zcopy: &KBox<ZeroCopy>| zcopy.source.is_cancel_due();
-    if output.adverts.zcopy.as_ref().is_some_and(due) && output.post(Control::SrcAvailCancel)? {
+    let due = |sources: &KBox<Sources>| sources.adverts.is_cancel_due();
+    if output.adverts.sources.as_ref().is_some_and(due) && output.post(Control::SrcAvailCancel)? {
         output.sock.stats.inc(Counter::CancelSent);
-        if let Some(zcopy) = &mut output.adverts.zcopy {
-            zcopy.source.cancel_sent();
+        if let Some(sources) = &mut output.adverts.sources {
+            sources.adverts.cancel_sent();
         }
     }
     Ok(())
@@ -76,8 +76,8 @@ impl Exchange<'_> {
         if payload > 0 {
             self.event_received();
         }
-        match &mut self.adverts.zcopy {
-            Some(zcopy) => Ok(zcopy.reader.on_data(payload)?),
+        match &mut self.adverts.sources {
+            Some(sources) => Ok(sources.reader.on_data(payload)?),
             None => Ok(()),
         }
     }
@@ -88,8 +88,8 @@ impl Exchange<'_> {
     ///
     /// [`Fatal::Violation`].
     pub(in crate::sdp) fn end_received(&self) -> Result<(), Fatal> {
-        match &self.adverts.zcopy {
-            Some(zcopy) => Ok(zcopy.reader.on_disconn()?),
+        match &self.adverts.sources {
+            Some(sources) => Ok(sources.reader.on_disconn()?),
             None => Ok(()),
         }
     }
@@ -109,8 +109,11 @@ impl Exchange<'_> {
     ) -> Result<(), Fatal> {
         self.event_received();
         // It was checked before that both sides agreed on source adverts.
-        let zcopy = self.adverts.source(self.flags).ok_or(Fatal::NoMemory)?;
-        zcopy.reader.on_advert(payload, len, rkey, addr)?;
+        let sources = self
+            .adverts
+            .sources_or_new(self.flags)
+            .ok_or(Fatal::NoMemory)?;
+        sources.reader.on_advert(payload, len, rkey, addr)?;
         let stats = self.sock.stats;
         self.measured.counts.add(stats, Kept::AdvertReceived, 1);
         Ok(())
@@ -127,13 +130,13 @@ impl Exchange<'_> {
         bytes: u32,
         invalidated: Option<u32>,
     ) -> Result<(), Fatal> {
-        let Some(zcopy) = self.adverts.source(self.flags) else {
+        let Some(sources) = self.adverts.sources_or_new(self.flags) else {
             return Err(Violation::UnexpectedMid.into());
         };
-        let kind = zcopy.source.iter().next().map(|oldest| oldest.kind);
-        let progress = zcopy.source.on_read_completion(bytes)?;
+        let kind = sources.adverts.iter().next().map(|oldest| oldest.kind);
+        let progress = sources.adverts.on_read_completion(bytes)?;
         if kind == Some(Kind::Synchronous) {
-            zcopy.read_bytes += bytes as usize;
+            sources.read_bytes += bytes as usize;
         }
         let (sk, stats) = (self.sock.sk(), self.sock.stats);
         self.measured.pacing.pace.deliver(bytes);
@@ -149,7 +152,7 @@ impl Exchange<'_> {
             Progress::Partly { .. } => Ok(()),
             Progress::Consumed(ended) => {
                 counts.add(stats, Kept::AdvertConsumed, 1);
-                trace::advert_completed(sk, source(ended.len, ended.read));
+                trace::advert_completed(sk, traced(ended.len, ended.read));
                 counts.add_end_of(&ended.owner, self.flags);
                 self.advert_ended(ended.owner.region, invalidated)
             }
@@ -167,12 +170,12 @@ impl Exchange<'_> {
     pub(in crate::sdp) fn cancel_answered(&mut self) -> Result<(), Fatal> {
         let mut ended = [None; ADVERTS];
         let mut free = ended.iter_mut();
-        let Some(zcopy) = self.adverts.source(self.flags) else {
+        let Some(sources) = self.adverts.sources_or_new(self.flags) else {
             return Err(Violation::UnexpectedMid.into());
         };
-        zcopy.source.on_send_sm(|advert| {
+        sources.adverts.on_send_sm(|advert| {
             if let Some(place) = free.next() {
-                *place = Some((advert.owner, source(advert.len, advert.read)));
+                *place = Some((advert.owner, traced(advert.len, advert.read)));
             }
         })?;
         let (sk, stats) = (self.sock.sk(), self.sock.stats);

@@ -22,9 +22,9 @@ impl SockGuard<'_> {
 
     /// Counts an occasion on which bytes did not take the preferred path: a send was copied, or a
     /// receive waited in its call.
-    pub(crate) fn fallback(&mut self, why: Reason) {
+    pub(crate) fn count_by_copy(&mut self, why: Reason) {
         let to = (self.sk(), self.stats);
-        self.conn().measured.counts.add_fallback(to, why);
+        self.conn().measured.counts.add_by_copy(to, why);
     }
 
     /// Records that a call of send() has taken `bytes` bytes.

@@ -8,7 +8,7 @@ use crate::proto::source::Kind;
 use crate::proto::urgent::UrgentSend;
 use crate::rdma::link::Link;
 use crate::sdp::parts::sink::trace_end;
-use crate::sdp::parts::source::source;
+use crate::sdp::parts::source::traced;
 use crate::stats::counters::Counter;
 use crate::trace;
 
@@ -67,20 +67,20 @@ impl SockGuard<'_> {
     pub(in crate::sdp) fn forget_adverts(&mut self) {
         self.forget_sinks();
         let sk = self.sk();
-        let Some(zcopy) = &mut self.conn().adverts.zcopy else {
+        let Some(sources) = &mut self.conn().adverts.sources else {
             return;
         };
         let (mut aborted, mut charged) = (0, 0);
         // The regions are freed with the link.
-        zcopy.source.abort(|advert| {
+        sources.adverts.abort(|advert| {
             aborted += 1;
-            trace::advert_cancelled(sk, source(advert.len, advert.read));
+            trace::advert_cancelled(sk, traced(advert.len, advert.read));
             if advert.kind == Kind::Asynchronous {
                 charged += advert.len - advert.read;
             }
         });
-        zcopy.reader.abort();
-        let held = zcopy.hold.clear();
+        sources.reader.abort();
+        let held = sources.hold.clear();
         self.stats.add(Counter::AdvertAborted, aborted);
         if charged > 0 {
             self.sk().wmem_uncharge(charged);

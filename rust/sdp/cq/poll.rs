@@ -39,7 +39,7 @@ use crate::sdp::conn::sock::{
     BH_OFFSET, //
 };
 use crate::sdp::flush::flush;
-use crate::sdp::parts::source::ZeroCopy;
+use crate::sdp::parts::source::Sources;
 use crate::sdp::reclaim::unpin_finished;
 use crate::sdp::rx::reads::pull;
 use crate::sdp::rx::Receiver;
@@ -115,9 +115,9 @@ pub(crate) fn poll_cq(guard: &mut SockGuard<'_>) {
 fn wake_reader_if_due(guard: &mut SockGuard<'_>) {
     let conn = guard.conn();
     // Bytes that a waiting reader can take itself, as soon as there are places for the Read.
-    let offered = |z: &KBox<ZeroCopy>| z.reader.next_untaken() > 0;
+    let offered = |s: &KBox<Sources>| s.reader.next_untaken() > 0;
     let offered =
-        conn.inq.reader_bytes.is_some() && conn.adverts.zcopy.as_ref().is_some_and(offered);
+        conn.inq.reader_bytes.is_some() && conn.adverts.sources.as_ref().is_some_and(offered);
     let readable = conn.inq.readable || offered;
     conn.inq.readable = false;
     if readable {

@@ -59,8 +59,8 @@ pub(crate) fn look(sock: &SdpSock) -> Result<KBox<Details>> {
     let mut guard = sock.lock();
     let shown = shown_locked(&mut guard);
     let conn = guard.conn();
-    let zcopy = conn.adverts.zcopy.as_deref();
-    let own = zcopy.into_iter().flat_map(|z| z.source.iter());
+    let sources = conn.adverts.sources.as_deref();
+    let own = sources.into_iter().flat_map(|s| s.adverts.iter());
     let own = own.map(|a| OwnAdvert {
         kind: match a.kind {
             Kind::Synchronous => "source",
@@ -85,15 +85,15 @@ pub(crate) fn look(sock: &SdpSock) -> Result<KBox<Details>> {
     let details = Details {
         shown,
         netns: sock.sk().net().cookie(),
-        async_sends: zcopy.is_none_or(|z| z.fallback.may_go_async()),
-        async_receives: zcopy
-            .is_none_or(|z| z.early_fallback.may_go_async() && z.early_use.may_go_async()),
+        async_sends: sources.is_none_or(|s| s.send_pause.may_go_async()),
+        async_receives: sources
+            .is_none_or(|s| s.receive_pause.may_go_async() && s.overlap_pause.may_go_async()),
         last_by_copy: conn.measured.counts.tally.last_by_copy(),
         peer_credits: conn.credits.peer_has_left(),
         reads_posted: conn.link.as_ref().map_or(0, |l| l.reads_in_flight()),
         tx_waiting: conn.out.queue.bytes(),
-        held: zcopy.map_or(0, |z| z.hold.len()),
-        peer_unread: zcopy.map_or(0, |z| z.reader.untaken()),
+        held: sources.map_or(0, |s| s.hold.len()),
+        peer_unread: sources.map_or(0, |s| s.reader.untaken()),
         adverts,
         histograms: conn
             .measured

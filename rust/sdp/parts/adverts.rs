@@ -10,8 +10,8 @@ use super::sink::{
     Sinks, //
 };
 use super::source::{
-    Returned,
-    ZeroCopy, //
+    EarlyReturn,
+    Sources, //
 };
 use crate::inet::sock::Sk;
 use crate::proto::advert::Id;
@@ -39,7 +39,7 @@ pub(crate) struct Adverts {
     /// The maximum number of the peer's outstanding adverts of each kind.
     pub(in crate::sdp) own_most: u8,
     /// Exists from the first source advert of either side on.
-    pub(in crate::sdp) zcopy: Option<KBox<ZeroCopy>>,
+    pub(in crate::sdp) sources: Option<KBox<Sources>>,
     /// Exists from the first sink advert of either side on.
     pub(in crate::sdp) sinks: Option<KBox<Sinks>>,
     /// The payload events before the first sink advert.
@@ -58,7 +58,7 @@ impl Adverts {
             features,
             peer_most: peer_holds.min(own_most),
             own_most,
-            zcopy: None,
+            sources: None,
             sinks: None,
             events: Events::new(),
             trials: None,
@@ -68,22 +68,22 @@ impl Adverts {
 
     /// The state of source adverts, created at the first call. `None` if the sides have not agreed
     /// on source adverts, or if there is no memory.
-    pub(in crate::sdp) fn source(&mut self, flags: Flags) -> Option<&mut ZeroCopy> {
-        if self.zcopy.is_none() && self.features.contains(Features::SOURCE) {
+    pub(in crate::sdp) fn sources_or_new(&mut self, flags: Flags) -> Option<&mut Sources> {
+        if self.sources.is_none() && self.features.contains(Features::SOURCE) {
             self.make_source(flags);
         }
-        self.zcopy.as_deref_mut()
+        self.sources.as_deref_mut()
     }
 
     #[cold]
     fn make_source(&mut self, flags: Flags) {
-        let zcopy = ZeroCopy::new(self.peer_most, self.own_most, self.features);
-        self.zcopy = KBox::new(zcopy, flags).ok();
+        let sources = Sources::new(self.peer_most, self.own_most, self.features);
+        self.sources = KBox::new(sources, flags).ok();
     }
 
     /// The state of sink adverts, created at the first call. `None` if the sides have not agreed on
     /// sink adverts, or if there is no memory.
-    pub(in crate::sdp) fn sink(&mut self, flags: Flags) -> Option<&mut Sinks> {
+    pub(in crate::sdp) fn sinks_or_new(&mut self, flags: Flags) -> Option<&mut Sinks> {
         if self.sinks.is_none() && self.features.contains(SINK_NEEDS) {
             self.make_sink(flags);
         }
@@ -98,26 +98,26 @@ impl Adverts {
 
     /// The last receive that has returned before its bytes arrived, until it is known whether the
     /// early return was worth its cost.
-    pub(in crate::sdp) fn returned(&mut self) -> Option<&mut Returned> {
-        self.zcopy.as_mut()?.returned.as_mut()
+    pub(in crate::sdp) fn early_return(&mut self) -> Option<&mut EarlyReturn> {
+        self.sources.as_mut()?.early_return.as_mut()
     }
 
-    /// As [`Adverts::returned`], and forgets the receive.
-    pub(in crate::sdp) fn take_returned(&mut self) -> Option<Returned> {
-        self.zcopy.as_mut()?.returned.take()
+    /// As [`Adverts::early_return`], and forgets the receive.
+    pub(in crate::sdp) fn take_early_return(&mut self) -> Option<EarlyReturn> {
+        self.sources.as_mut()?.early_return.take()
     }
 
     /// Records a receive that returns before its bytes have arrived.
-    pub(in crate::sdp) fn set_returned(&mut self, returned: Returned) {
-        if let Some(zcopy) = &mut self.zcopy {
-            zcopy.returned = Some(returned);
+    pub(in crate::sdp) fn set_early_return(&mut self, returned: EarlyReturn) {
+        if let Some(sources) = &mut self.sources {
+            sources.early_return = Some(returned);
         }
     }
 
     /// Records whether a receive that took pages away was worth its cost.
     pub(in crate::sdp) fn note_worth(&mut self, worth: bool) {
-        if let Some(zcopy) = &mut self.zcopy {
-            zcopy.early_use.on_receive(worth);
+        if let Some(sources) = &mut self.sources {
+            sources.overlap_pause.on_receive(worth);
         }
     }
 
@@ -131,8 +131,8 @@ impl Adverts {
 
     /// Whether a message that cancels adverts waits to be sent.
     pub(in crate::sdp) fn is_cancel_due(&self) -> bool {
-        let (zcopy, sinks) = (self.zcopy.as_ref(), self.sinks.as_ref());
-        zcopy.is_some_and(|z| z.source.is_cancel_due())
+        let (sources, sinks) = (self.sources.as_ref(), self.sinks.as_ref());
+        sources.is_some_and(|s| s.adverts.is_cancel_due())
             || sinks.is_some_and(|s| s.adverts.is_cancel_due())
     }
 
@@ -143,33 +143,33 @@ impl Adverts {
 
     /// The reason why payload other than adverts must wait.
     pub(in crate::sdp) fn payload_blocked_by(&self) -> Option<source::NotYet> {
-        let zcopy = self.zcopy.as_ref()?;
-        zcopy.source.may_send_payload().err()
+        let sources = self.sources.as_ref()?;
+        sources.adverts.may_send_payload().err()
     }
 
     /// Bytes of the peer's first advert for which no Read was posted; 0 if there are none.
     pub(in crate::sdp) fn untaken(&self) -> u32 {
-        self.zcopy.as_ref().map_or(0, |z| z.reader.untaken())
+        self.sources.as_ref().map_or(0, |s| s.reader.untaken())
     }
 
     /// Whether there are bytes of the stream that are still in the peer's memory, or that arrived
     /// after such bytes.
     pub(in crate::sdp) fn holds(&self) -> bool {
-        let zcopy = &self.zcopy;
-        zcopy
+        let sources = &self.sources;
+        sources
             .as_ref()
-            .is_some_and(|z| z.reader.last_unread().is_some() || !z.hold.is_empty())
+            .is_some_and(|s| s.reader.last_unread().is_some() || !s.hold.is_empty())
     }
 
     /// [`SourceReader::last_unread`](crate::proto::source_reader::SourceReader::last_unread).
     pub(in crate::sdp) fn last_unread(&self) -> Option<Id> {
-        self.zcopy.as_ref()?.reader.last_unread()
+        self.sources.as_ref()?.reader.last_unread()
     }
 
     /// Whether the peer waits for an answer about its adverts, or for them to be read.
     pub(in crate::sdp) fn owes_answers(&self) -> bool {
-        let zcopy = &self.zcopy;
-        zcopy.as_ref().is_some_and(|z| !z.reader.is_idle()) || self.owes_sink_answers()
+        let sources = &self.sources;
+        sources.as_ref().is_some_and(|s| !s.reader.is_idle()) || self.owes_sink_answers()
     }
 
     /// Whether the peer waits for an answer about its sink adverts that can be sent.
@@ -180,18 +180,18 @@ impl Adverts {
 
     /// Whether there are adverts of this side that the peer has not read completely.
     pub(in crate::sdp) fn awaits_reads(&self) -> bool {
-        let zcopy = &self.zcopy;
-        zcopy.as_ref().is_some_and(|z| !z.source.is_idle())
+        let sources = &self.sources;
+        sources.as_ref().is_some_and(|s| !s.adverts.is_idle())
     }
 
     /// Bytes of this side's adverts that the peer has not reported as read. Only adverts for which
     /// a send waits count; the bytes of the others are charged to the send buffer.
     pub(in crate::sdp) fn unread_bytes(&self) -> u32 {
-        let left = |z: &KBox<ZeroCopy>| {
-            let waiting = z.source.iter().filter(|a| a.kind == Kind::Synchronous);
+        let left = |s: &KBox<Sources>| {
+            let waiting = s.adverts.iter().filter(|a| a.kind == Kind::Synchronous);
             waiting.map(|a| a.len - a.read).sum()
         };
-        self.zcopy.as_ref().map_or(0, left)
+        self.sources.as_ref().map_or(0, left)
     }
 
     /// The permit for the next message of the stream; `None` if a sink advert of the peer was not

@@ -79,9 +79,9 @@ impl Counts {
 
     /// Counts and traces bytes that did not go the preferred way: for example, a send went by copy,
     /// or a receive waited in its call.
-    pub(in crate::sdp) fn add_fallback(&mut self, (sk, stats): (Sk, Stats), why: Reason) {
-        stats.fallback(why);
-        trace::fallback(sk, why);
+    pub(in crate::sdp) fn add_by_copy(&mut self, (sk, stats): (Sk, Stats), why: Reason) {
+        stats.by_copy(why);
+        trace::by_copy(sk, why);
         self.tally.add_by_copy(why);
     }
 

@@ -12,11 +12,11 @@ use super::hold::Hold;
 use super::posted::Posted;
 use crate::mm::frag::Frag;
 use crate::params::ADVERTS;
-use crate::proto::fallback::{
-    is_worth,
-    Fallback, //
-};
 use crate::proto::hello::Features;
+use crate::proto::pause::{
+    is_worth,
+    Pause, //
+};
 use crate::proto::pull::ReaderWait;
 use crate::proto::source::SourceAdverts;
 use crate::proto::source_reader::{
@@ -34,7 +34,7 @@ const _: () = assert!(
 );
 
 /// A receive that has returned before its bytes arrived.
-pub(in crate::sdp) struct Returned {
+pub(in crate::sdp) struct EarlyReturn {
     /// When the receive returned.
     at: Instant<Monotonic>,
     /// How long the receive took to take its pages.
@@ -43,7 +43,7 @@ pub(in crate::sdp) struct Returned {
     arrived: Option<Instant<Monotonic>>,
 }
 
-impl Returned {
+impl EarlyReturn {
     /// A receive that returns now and has taken `taking` to take its pages. Its bytes may have
     /// arrived already (`are_there`).
     pub(in crate::sdp) fn now(taking: Delta, are_there: bool) -> Self {
@@ -71,22 +71,22 @@ impl Returned {
 }
 
 /// The source adverts of a connection.
-pub(crate) struct ZeroCopy {
+pub(crate) struct Sources {
     /// This side's adverts, each with its region.
-    pub(crate) source: SourceAdverts<Posted, ADVERTS>,
+    pub(crate) adverts: SourceAdverts<Posted, ADVERTS>,
     /// The peer's adverts.
     pub(crate) reader: SourceReader<ADVERTS, { READS as usize }>,
     /// Payload behind the peer's adverts.
     pub(crate) hold: Hold,
     /// Whether asynchronous sends pay.
-    pub(crate) fallback: Fallback,
+    pub(crate) send_pause: Pause,
     /// Whether asynchronous receives pay.
-    pub(crate) early_fallback: Fallback,
+    pub(crate) receive_pause: Pause,
     /// Whether programs have enough time for themselves before the bytes of such receives arrive.
-    pub(crate) early_use: Fallback,
+    pub(crate) overlap_pause: Pause,
     /// The last receive that has returned before its bytes arrived, until it is known whether the
     /// early return was worth its cost.
-    pub(in crate::sdp) returned: Option<Returned>,
+    pub(in crate::sdp) early_return: Option<EarlyReturn>,
     /// The program is closing the connection: no receive returns early any more.
     pub(crate) early_ends: bool,
     /// Bytes that the peer has read of the running send's adverts, without those of sends that have
@@ -98,18 +98,18 @@ pub(crate) struct ZeroCopy {
     pub(crate) direct_bytes: usize,
 }
 
-impl ZeroCopy {
+impl Sources {
     /// The state between sides that agreed on these features. The peer can hold `peer_most` adverts
     /// of this side, and this side `own_most` of the peer.
     pub(in crate::sdp) fn new(peer_most: u8, own_most: u8, features: Features) -> Self {
         Self {
-            source: SourceAdverts::new(peer_most, features),
+            adverts: SourceAdverts::new(peer_most, features),
             reader: SourceReader::new(own_most, features),
             hold: Hold::new(),
-            fallback: Fallback::new(),
-            early_fallback: Fallback::new(),
-            early_use: Fallback::new(),
-            returned: None,
+            send_pause: Pause::new(),
+            receive_pause: Pause::new(),
+            overlap_pause: Pause::new(),
+            early_return: None,
             early_ends: false,
             read_bytes: 0,
             reader_wait: ReaderWait::new(),
@@ -132,7 +132,7 @@ impl ZeroCopy {
     }
 }
 
-pub(in crate::sdp) fn source(len: u32, bytes: u32) -> Advert {
+pub(in crate::sdp) fn traced(len: u32, bytes: u32) -> Advert {
     let sink = false;
     Advert { sink, len, bytes }
 }

@@ -68,7 +68,7 @@ use crate::sdp::cq::poll::{
     catch_up,
     rearm_cq, //
 };
-use crate::sdp::parts::source::Returned;
+use crate::sdp::parts::source::EarlyReturn;
 use crate::sdp::reclaim::give_back;
 use crate::sdp::rx::reads::LEAST_DIRECT;
 use crate::sdp::timers::tx_watchdog::EARLY_MS;
@@ -123,11 +123,11 @@ impl Direct<'_> {
             return None;
         }
         let room = recv.direct_room();
-        let zcopy = self.adverts.zcopy.as_ref()?;
-        if zcopy.early_ends {
+        let sources = self.adverts.sources.as_ref()?;
+        if sources.early_ends {
             return None;
         }
-        let bytes = room.min(zcopy.reader.next_untaken() as usize);
+        let bytes = room.min(sources.reader.next_untaken() as usize);
         let start = recv.iter.piece()?.addr;
         let head = start.wrapping_neg() % PAGE_SIZE;
         let pages = bytes.saturating_sub(head) / PAGE_SIZE;
@@ -150,14 +150,14 @@ impl Direct<'_> {
     /// Whether the program has enough time for other work while the bytes of receives that have
     /// returned arrive. The condition applies whatever way the user has chosen.
     fn uses_time(&mut self, recv: &Recv<'_>) -> bool {
-        let Some(zcopy) = &mut self.adverts.zcopy else {
+        let Some(sources) = &mut self.adverts.sources else {
             return false;
         };
-        let uses = zcopy.early_use.may_go_async();
+        let uses = sources.overlap_pause.may_go_async();
         // A call that has enough bytes returns now: it does not go another way.
         if !uses && !recv.has_enough {
-            zcopy.early_use.on_other_path();
-            self.fallback(Reason::NoOverlap);
+            sources.overlap_pause.on_other_path();
+            self.count_by_copy(Reason::NoOverlap);
         }
         uses
     }
@@ -168,14 +168,14 @@ impl Direct<'_> {
             Wanted::Only(path) => path == Path::Asynchronous,
             _ if !wanted.admits_uncopied(recv.len as u64, self.threshold as u64) => false,
             Wanted::Automatic => {
-                let Some(zcopy) = &mut self.adverts.zcopy else {
+                let Some(sources) = &mut self.adverts.sources else {
                     return false;
                 };
-                let may = zcopy.early_fallback.may_go_async();
+                let may = sources.receive_pause.may_go_async();
                 // A call that has enough bytes returns now: it does not go another way.
                 if !may && !recv.has_enough {
-                    zcopy.early_fallback.on_other_path();
-                    self.fallback(Reason::TooManyFaults);
+                    sources.receive_pause.on_other_path();
+                    self.count_by_copy(Reason::TooManyFaults);
                 }
                 may
             }
@@ -209,7 +209,7 @@ pub(super) fn note_wait(conn: &mut Connection, recv: &mut Recv<'_>) {
 /// known yet.
 fn note_worth(conn: &mut Connection) {
     let are_there = !conn.awaits_early();
-    if let Some(returned) = conn.adverts.take_returned() {
+    if let Some(returned) = conn.adverts.take_early_return() {
         conn.adverts.note_worth(returned.was_worth_it(are_there));
     }
 }
@@ -223,7 +223,8 @@ pub(super) fn note_return(conn: &mut Connection, recv: &Recv<'_>) {
     // Another thread may have returned meanwhile.
     note_worth(conn);
     let are_there = !conn.awaits_early();
-    conn.adverts.set_returned(Returned::now(taking, are_there));
+    conn.adverts
+        .set_early_return(EarlyReturn::now(taking, are_there));
 }
 
 impl Recv<'_> {
@@ -257,8 +258,8 @@ impl Recv<'_> {
         // buffer was too small.
         note_worth(guard.conn());
         self.set_room(guard, Some(self.len - self.copied));
-        if let Some(zcopy) = &mut guard.conn().adverts.zcopy {
-            zcopy.direct_bytes = 0;
+        if let Some(sources) = &mut guard.conn().adverts.sources {
+            sources.direct_bytes = 0;
         }
         let (iter, stats, may_wait) = (&mut self.iter, guard.stats, !self.has_enough);
         let (taken, taking) = guard.unlocked(|| {
@@ -272,10 +273,10 @@ impl Recv<'_> {
                 self.excluded.early_reads = true;
                 match e {
                     _ if self.has_enough => {}
-                    Refused::Unfit(why) => guard.fallback(why),
+                    Refused::Unfit(why) => guard.count_by_copy(why),
                     // The memory cannot be protected at this moment.
-                    Refused::Error(e) if e == EAGAIN => guard.fallback(Reason::NotProtectable),
-                    Refused::Error(e) if e == ENOBUFS => guard.fallback(Reason::PinLimit),
+                    Refused::Error(e) if e == EAGAIN => guard.count_by_copy(Reason::NotProtectable),
+                    Refused::Error(e) if e == ENOBUFS => guard.count_by_copy(Reason::PinLimit),
                     Refused::Error(_) => {}
                 }
                 return Ok(());
@@ -350,8 +351,8 @@ impl Recv<'_> {
 /// returned, for at most [`EARLY_MS`]. Other threads may still receive, but their calls do not
 /// return early any more.
 pub(crate) fn await_early(guard: &mut SockOwner<'_>) {
-    if let Some(zcopy) = &mut guard.conn().adverts.zcopy {
-        zcopy.early_ends = true;
+    if let Some(sources) = &mut guard.conn().adverts.sources {
+        sources.early_ends = true;
     }
     let mut left = Timeout::from_ms(EARLY_MS);
     while !left.is_over() && guard.conn().state != State::Dead && !fatal_signal_pending() {

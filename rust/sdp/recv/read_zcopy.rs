@@ -73,12 +73,12 @@ impl Direct<'_> {
         if !self.inq.queue.is_empty() || !self.has_places_for(1) {
             return false;
         }
-        let (Some(link), Some(zcopy)) = (self.link, &self.adverts.zcopy) else {
+        let (Some(link), Some(sources)) = (self.link, &self.adverts.sources) else {
             return false;
         };
         self.state.is_connected()
             && link.has_region_room()
-            && zcopy.reader.next_untaken() as usize >= LEAST_DIRECT
+            && sources.reader.next_untaken() as usize >= LEAST_DIRECT
     }
 
     /// Whether `reads` Reads into a program's memory can be posted in addition to those in flight.
@@ -92,13 +92,13 @@ impl Direct<'_> {
 
     /// Whether a Read into memory of `len` bytes for this purpose can be posted.
     fn may_post(&self, recv: &Recv<'_>, len: u32, purpose: Use) -> bool {
-        let (Some(link), Some(zcopy)) = (self.link, &self.adverts.zcopy) else {
+        let (Some(link), Some(sources)) = (self.link, &self.adverts.sources) else {
             return false;
         };
         self.state.is_connected()
             && self.inq.queue.is_empty()
-            && zcopy.reader.next_untaken() >= len
-            && !(purpose == Use::OwnReads(Call::Returns) && zcopy.early_ends)
+            && sources.reader.next_untaken() >= len
+            && !(purpose == Use::OwnReads(Call::Returns) && sources.early_ends)
             && link.send_room() >= link.direct_places()
             && link.has_region_room()
             && link.reads_in_flight() < READS
@@ -117,8 +117,8 @@ pub(super) fn may_read_directly(guard: &mut SockGuard<'_>, recv: &Recv<'_>) -> b
 pub(super) fn reader_waits(guard: &mut SockOwner<'_>, recv: &mut Recv<'_>) {
     let room = recv.direct_room();
     let conn = guard.conn();
-    let next = match &conn.adverts.zcopy {
-        Some(zcopy) => zcopy.reader.next_untaken() as usize,
+    let next = match &conn.adverts.sources {
+        Some(sources) => sources.reader.next_untaken() as usize,
         None => 0,
     };
     recv.set_room(guard, None);
@@ -129,8 +129,8 @@ pub(super) fn reader_waits(guard: &mut SockOwner<'_>, recv: &mut Recv<'_>) {
         pull_rest(guard);
     }
     recv.set_room(guard, Some(room));
-    if let Some(zcopy) = &mut guard.conn().adverts.zcopy {
-        zcopy.reader_wait.set_over(None);
+    if let Some(sources) = &mut guard.conn().adverts.sources {
+        sources.reader_wait.set_over(None);
     }
 }
 
@@ -150,11 +150,11 @@ impl Recv<'_> {
     fn read_pinned(&mut self, guard: &mut SockOwner<'_>) -> Result {
         self.set_room(guard, Some(self.len - self.copied));
         let conn = guard.conn();
-        let (Some(link), Some(zcopy)) = (&conn.link, &mut conn.adverts.zcopy) else {
+        let (Some(link), Some(sources)) = (&conn.link, &mut conn.adverts.sources) else {
             return Err(ECONNRESET);
         };
-        zcopy.direct_bytes = 0;
-        let most = zcopy.reader.next_untaken() as usize;
+        sources.direct_bytes = 0;
+        let most = sources.reader.next_untaken() as usize;
         let most = most.min(self.len - self.copied);
         let pages = link.max_region_pages() as usize;
         let (iter, stats) = (&mut self.iter, guard.stats);
@@ -188,8 +188,8 @@ impl Recv<'_> {
     pub(super) fn await_direct(&self, guard: &mut SockOwner<'_>, len: usize) -> Result<usize> {
         let waited = await_adapter(guard, self.began, Use::OwnReads(Call::Waits));
         let same = guard.generation() == self.began;
-        let zcopy = guard.conn().adverts.zcopy.as_ref().filter(|_| same);
-        let read = zcopy.map_or(0, |z| z.direct_bytes).min(len);
+        let sources = guard.conn().adverts.sources.as_ref().filter(|_| same);
+        let read = sources.map_or(0, |s| s.direct_bytes).min(len);
         match waited {
             Err(e) if read == 0 => {
                 // Report the error that ended the connection, as the next call would have done. A
@@ -231,11 +231,11 @@ impl Recv<'_> {
             }
         };
         let conn = guard.conn();
-        let (Some(link), Some(zcopy)) = (&mut conn.link, &mut conn.adverts.zcopy) else {
+        let (Some(link), Some(sources)) = (&mut conn.link, &mut conn.adverts.sources) else {
             return Err(ECONNRESET);
         };
-        zcopy.reader_wait.reader_came();
-        let result = match zcopy.take(len, Destination::Program) {
+        sources.reader_wait.reader_came();
+        let result = match sources.take(len, Destination::Program) {
             Some(read) => link.read_into(&read, region),
             None => Err(ENOBUFS),
         };

@@ -91,7 +91,7 @@ impl Direct<'_> {
         if room == 0 || !self.can_offer() {
             return false;
         }
-        let sinks = self.adverts.sink(self.flags);
+        let sinks = self.adverts.sinks_or_new(self.flags);
         let Some(sinks) = sinks.filter(|s| !s.adverts.is_live()) else {
             return false;
         };
@@ -133,7 +133,7 @@ impl Direct<'_> {
             && self.credits.may_send(Class::Payload)
             && self
                 .adverts
-                .sink(self.flags)
+                .sinks_or_new(self.flags)
                 .is_some_and(|sinks| sinks.adverts.may_post(read_out).is_ok())
     }
 

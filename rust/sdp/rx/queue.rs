@@ -195,8 +195,8 @@ impl Receiver<'_> {
         let (posted, reads) = self.link.as_ref().map_or((0, 0), |link| {
             (link.posted_parts(), link.reads_in_flight() as usize)
         });
-        let zcopy = self.adverts.zcopy.as_ref();
-        let held = zcopy.map_or(0, |zcopy| zcopy.hold.len());
+        let sources = self.adverts.sources.as_ref();
+        let held = sources.map_or(0, |sources| sources.hold.len());
         posted + MAX_PARTS * reads + held
     }
 }

@@ -114,8 +114,8 @@ impl Receiver<'_> {
     }
 
     fn set_over(&mut self, why: Option<PullReason>) {
-        if let Some(zcopy) = &mut self.adverts.zcopy {
-            zcopy.reader_wait.set_over(why);
+        if let Some(sources) = &mut self.adverts.sources {
+            sources.reader_wait.set_over(why);
         }
     }
 
@@ -152,7 +152,7 @@ impl Receiver<'_> {
         }
         let room = self.pull_room();
         let link = self.link.as_ref()?;
-        let zcopy = self.adverts.zcopy.as_mut()?;
+        let sources = self.adverts.sources.as_mut()?;
         let longest = link.max_read();
         if link.reads_in_flight() >= READS || link.send_room() < MESSAGE_PLACES + link.read_places()
         {
@@ -160,9 +160,9 @@ impl Receiver<'_> {
         }
         let halves = self.halves;
         let waiting = Waiting {
-            untaken_bytes: zcopy.reader.untaken().into(),
+            untaken_bytes: sources.reader.untaken().into(),
             room_bytes: room.into(),
-            now: zcopy.reader_wait.over(),
+            now: sources.reader_wait.over(),
             own_sender_waits: halves.sender_waits_for_room() || halves.sender_waits_for_peer(),
             reader_bytes: self.inq.reader_bytes.map(|bytes| bytes as u64),
             end_of_stream: self.inq.fin_received,
@@ -174,7 +174,7 @@ impl Receiver<'_> {
             self.sock.glance.starved.set(true);
         }
         match pull::pull(waiting, LEAST_DIRECT as u64) {
-            Pull::Later if zcopy.reader_wait.must_start_timer() => {
+            Pull::Later if sources.reader_wait.must_start_timer() => {
                 self.sock.start_timer(Alarm::Pull, PULL_DELAY_MS);
                 None
             }
@@ -194,11 +194,11 @@ impl Receiver<'_> {
     /// Called when the time is over for which adverts wait for a reader. `reads` says that bytes of
     /// a reader are still on their way.
     fn pull_overdue(&mut self, reads: bool) -> Result<bool, Fatal> {
-        let Some(zcopy) = &mut self.adverts.zcopy else {
+        let Some(sources) = &mut self.adverts.sources else {
             return Ok(false);
         };
         let reader_waits = self.inq.reader_bytes.is_some();
-        match zcopy.reader_wait.expired(reads, reader_waits) {
+        match sources.reader_wait.expired(reads, reader_waits) {
             Expired::Decide => self.pull(),
             Expired::Pull => self.pull_because(PullReason::Delay),
             Expired::Nothing => Ok(false),
@@ -208,17 +208,17 @@ impl Receiver<'_> {
     /// Reads the peer's adverts into the kernel's memory, for the reason `why`. Sleeps.
     fn pull_because(&mut self, why: PullReason) -> Result<bool, Fatal> {
         self.prepare_reads();
-        let Some(zcopy) = &mut self.adverts.zcopy else {
+        let Some(sources) = &mut self.adverts.sources else {
             return Ok(false);
         };
-        let why = (zcopy.reader.untaken() > 0).then_some(why);
-        zcopy.reader_wait.set_over(why);
+        let why = (sources.reader.untaken() > 0).then_some(why);
+        sources.reader_wait.set_over(why);
         self.pull()
     }
 
     /// Creates the MRs that Reads into the kernel's memory need, if there are adverts. Sleeps.
     pub(in crate::sdp) fn prepare_reads(&mut self) {
-        if let (Some(link), Some(_)) = (&mut *self.link, &self.adverts.zcopy) {
+        if let (Some(link), Some(_)) = (&mut *self.link, &self.adverts.sources) {
             // If this fails, the next attempt to post a Read has the worker call this function
             // again.
             let _ = link.prepare_reads();
@@ -256,9 +256,9 @@ impl Receiver<'_> {
         link.reserve_reading(flags).map_err(|_| Fatal::NoMemory)?;
         let memory = self.read_memory(size).ok_or(Fatal::NoMemory)?;
         let charge = memory.len();
-        let zcopy = self.adverts.zcopy.as_mut();
+        let sources = self.adverts.sources.as_mut();
         let (Some(read), Some(link)) = (
-            zcopy.and_then(|zcopy| zcopy.take(charge, Destination::Kernel)),
+            sources.and_then(|sources| sources.take(charge, Destination::Kernel)),
             &mut *self.link,
         ) else {
             drop(memory);
@@ -299,8 +299,8 @@ impl Receiver<'_> {
     /// [`Fatal::NoMemory`].
     pub(in crate::sdp) fn read_finished(&mut self, memory: Receive) -> Result<(), Fatal> {
         let charge = memory.len();
-        let zcopy = self.adverts.zcopy.as_mut();
-        let Some(len) = zcopy.and_then(|zcopy| zcopy.reader.on_read_done()) else {
+        let sources = self.adverts.sources.as_mut();
+        let Some(len) = sources.and_then(|sources| sources.reader.on_read_done()) else {
             drop(memory);
             self.release(charge);
             return Ok(());
@@ -324,11 +324,11 @@ impl Receiver<'_> {
     /// [`Fatal::NoMemory`].
     pub(in crate::sdp) fn direct_read_finished(&mut self, awaited: bool) -> Result<(), Fatal> {
         let mut len = 0;
-        if let Some(zcopy) = &mut self.adverts.zcopy {
-            len = zcopy.reader.on_read_done().unwrap_or(0);
-            zcopy.reader_wait.reader_came();
+        if let Some(sources) = &mut self.adverts.sources {
+            len = sources.reader.on_read_done().unwrap_or(0);
+            sources.reader_wait.reader_came();
             if awaited && len > 0 {
-                zcopy.direct_bytes += len as usize;
+                sources.direct_bytes += len as usize;
                 self.inq.direct_arrived = self.sock.sk().arrival_time();
             }
         }
@@ -356,7 +356,7 @@ impl Receiver<'_> {
             link.open_region(region);
         }
         let result = self.direct_read_finished(false);
-        if let Some(returned) = self.adverts.returned() {
+        if let Some(returned) = self.adverts.early_return() {
             returned.read_finished();
         }
         self.sock.sk().wake_waiters();

@@ -56,8 +56,8 @@ impl Receiver<'_> {
         for frag in parts.into_iter().flatten() {
             let charge = unused.min(PART_BYTES);
             unused -= charge;
-            let zcopy = self.adverts.zcopy.as_mut();
-            let held = zcopy.map(|zcopy| zcopy.hold.push(after, frag, charge, flags));
+            let sources = self.adverts.sources.as_mut();
+            let held = sources.map(|sources| sources.hold.push(after, frag, charge, flags));
             if !matches!(held, Some(Ok(()))) {
                 self.release(charge + unused);
                 return Err(Fatal::NoMemory);
@@ -74,11 +74,11 @@ impl Receiver<'_> {
     /// [`Fatal::Violation`], [`Fatal::NoMemory`].
     pub(in crate::sdp) fn cancel_received(&mut self) -> Result<(), Fatal> {
         let (_, flags) = self.gfp;
-        let Some(zcopy) = self.adverts.source(flags) else {
+        let Some(sources) = self.adverts.sources_or_new(flags) else {
             return Err(Violation::UnexpectedMid.into());
         };
-        let untaken = zcopy.reader.untaken_bytes();
-        zcopy.reader.on_cancel()?;
+        let untaken = sources.reader.untaken_bytes();
+        sources.reader.on_cancel()?;
         self.inq.urgent.on_cancel(untaken);
         self.sock.stats.inc(Counter::CancelReceived);
         self.drain_hold()
@@ -95,9 +95,9 @@ impl Receiver<'_> {
         let arrived = sk.arrival_time();
         while let Some((frag, charge)) = self
             .adverts
-            .zcopy
+            .sources
             .as_mut()
-            .and_then(|zcopy| zcopy.pop_held())
+            .and_then(|sources| sources.pop_held())
         {
             if self.queue_unread(frag, charge, arrived).is_err() {
                 self.release(charge);

@@ -128,8 +128,8 @@ impl Receiver<'_> {
         let sk = self.sock.sk();
         let posted = self.link.as_ref().map_or(0, |l| l.posted_bytes());
         let unread = (sk.rmem() - self.ring.reserve).saturating_sub(posted + held);
-        let zcopy = self.adverts.zcopy.as_ref();
-        let held = zcopy.is_some_and(|z| !z.hold.is_empty());
+        let sources = self.adverts.sources.as_ref();
+        let held = sources.is_some_and(|s| !s.hold.is_empty());
         let nothing_unread = self.inq.queue.is_empty() && !held;
         nothing_unread || unread + self.ring.receives.bytes() <= sk.rcvbuf().max(MIN_RECEIVE_BUFFER)
     }

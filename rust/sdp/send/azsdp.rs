@@ -81,11 +81,11 @@ impl Ways<'_> {
     pub(super) fn no_snapshot(&mut self, send: &mut Send<'_>, why: Refused) {
         match why {
             Refused::Unfit(why) => {
-                self.fallback(why);
+                self.count_by_copy(why);
                 send.unprotectable = Some(why);
                 return;
             }
-            Refused::Error(e) if e == ENOBUFS => self.fallback(Reason::PinLimit),
+            Refused::Error(e) if e == ENOBUFS => self.count_by_copy(Reason::PinLimit),
             Refused::Error(_) => {}
         }
         // The copy will report a bad address.
@@ -208,7 +208,7 @@ impl Send<'_> {
             };
             if self.timeo.is_over() || patience.is_over() {
                 let has_credits = guard.conn().credits.may_send(Class::Payload);
-                guard.fallback(if has_credits {
+                guard.count_by_copy(if has_credits {
                     Reason::AdvertsFull
                 } else {
                     Reason::NoCredits
@@ -273,7 +273,7 @@ impl Send<'_> {
                 guard.sk().wmem_uncharge(len);
                 *memory = refused?;
                 // The adapter cannot use these pages in another way either.
-                guard.fallback(Reason::NotPinnable);
+                guard.count_by_copy(Reason::NotPinnable);
                 self.by_copy = len as usize;
                 return Ok(());
             }

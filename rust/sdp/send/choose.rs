@@ -66,9 +66,9 @@ impl<'a> Ways<'a> {
 
 impl Ways<'_> {
     /// Counts bytes that do not go the preferred way, for the reason `why`.
-    pub(super) fn fallback(&mut self, why: Reason) {
+    pub(super) fn count_by_copy(&mut self, why: Reason) {
         let to = (self.sock.sk(), self.sock.stats);
-        self.counts.add_fallback(to, why);
+        self.counts.add_by_copy(to, why);
     }
 
     /// How many of the next bytes of a send can be written to the peer's memory; 0 if none can.
@@ -138,11 +138,11 @@ impl Ways<'_> {
             && self.fits_sink(send, bytes)
             && send.unprotectable.is_none()
             && self.sock.sk().stream_memory_free()
-            // `source` has the record of how often programs touch such pages.
+            // `sources` has the record of how often programs touch such pages.
             && self
                 .adverts
-                .source(flags)
-                .is_some_and(|zcopy| zcopy.fallback.may_go_async())
+                .sources_or_new(flags)
+                .is_some_and(|sources| sources.send_pause.may_go_async())
     }
 
     /// Chooses the way of the next bytes of a send. If only some of them go by copy, `by_copy` of
@@ -163,7 +163,11 @@ impl Ways<'_> {
             split(piece.addr as u64, piece.len as u64, PAGE_SHIFT)
         });
         let is_copy = |timed: &Timed| timed.way == Way::Copy;
-        let fallback = self.adverts.zcopy.as_ref().map(|zcopy| zcopy.fallback);
+        let send_pause = self
+            .adverts
+            .sources
+            .as_ref()
+            .map(|sources| sources.send_pause);
         let choice = choose(&Sending {
             page_bytes: parts.middle,
             memory: match (piece, send.unprotectable) {
@@ -177,7 +181,7 @@ impl Ways<'_> {
             features: self.adverts.features,
             blocking: !send.timeo.is_over(),
             payload_blocked_by: self.adverts.payload_blocked_by(),
-            may_go_async: fallback.is_none_or(|fallback| fallback.may_go_async()),
+            may_go_async: send_pause.is_none_or(|pause| pause.may_go_async()),
             sink_room_bytes: self.reader_room(),
             may_write: self.may_write(),
         });
@@ -192,11 +196,11 @@ impl Ways<'_> {
         let is_new = |why: &Reason| Some(*why) != send.unprotectable;
         let not_asynchronous = choice.asynchronous.err().flatten();
         if let Some(why) = not_asynchronous.filter(is_new) {
-            self.fallback(why);
+            self.count_by_copy(why);
             // The pause of asynchronous sends ends after a number of other sends.
             if matches!(why, Reason::TooManyFaults | Reason::Slower) {
-                if let Some(zcopy) = &mut self.adverts.zcopy {
-                    zcopy.fallback.on_other_path();
+                if let Some(sources) = &mut self.adverts.sources {
+                    sources.send_pause.on_other_path();
                 }
             }
         }
@@ -218,7 +222,7 @@ impl Ways<'_> {
                 };
                 let why = possible.err().flatten().filter(is_new);
                 if let Some(why) = why.filter(|_| why != not_asynchronous) {
-                    self.fallback(why);
+                    self.count_by_copy(why);
                 }
                 Path::Copy
             }

@@ -153,7 +153,7 @@ impl Ways<'_> {
             return Path::Asynchronous;
         };
         if let Some(why) = why.filter(|_| asked) {
-            self.fallback(why);
+            self.count_by_copy(why);
         }
         send.by_copy = match bytes {
             0 => send.iter.len(),

@@ -222,7 +222,7 @@ impl Send<'_> {
         let link = guard.conn().link.as_mut();
         let regions = link.map_or(WriteRegions::NONE, |link| pieces.register(link));
         if regions.bytes == 0 {
-            guard.fallback(Reason::NotPinnable);
+            guard.count_by_copy(Reason::NotPinnable);
             self.iter.revert(pieces.bytes);
             pieces.bytes = 0;
             self.by_copy = self.iter.len();
@@ -274,7 +274,7 @@ impl Send<'_> {
         });
         if let Some(e) = failed.filter(|_| pieces.bytes == 0) {
             let why = no_pin(e);
-            guard.fallback(why);
+            guard.count_by_copy(why);
             // The copy will report a bad address.
             self.by_copy = self.iter.len();
         }

@@ -55,7 +55,7 @@ impl Send<'_> {
             None => Err(memory),
         };
         let region = added.inspect_err(|_| {
-            guard.fallback(Reason::NotPinnable);
+            guard.count_by_copy(Reason::NotPinnable);
             self.by_copy = len as usize;
         })?;
         guard.sk().wmem_charge(len);

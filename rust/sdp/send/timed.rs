@@ -48,7 +48,7 @@ impl Timed {
     pub(super) fn end(self, guard: &mut SockGuard<'_>, send: &Send<'_>) {
         let ns = self.began.elapsed().as_nanos().unsigned_abs();
         // There is nothing to compare if the peer does not take adverts.
-        let has_adverts = guard.conn().adverts.zcopy.is_some();
+        let has_adverts = guard.conn().adverts.sources.is_some();
         if guard.generation() != send.began || send.copied == 0 || !has_adverts {
             return;
         }

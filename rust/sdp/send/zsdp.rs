@@ -71,7 +71,7 @@ use crate::sdp::output::{
 };
 use crate::sdp::parts::fatal::Fatal;
 use crate::sdp::parts::posted::Posted;
-use crate::sdp::parts::source::ZeroCopy;
+use crate::sdp::parts::source::Sources;
 use crate::sdp::reclaim::restore_read;
 use crate::sdp::timers::tx_watchdog::CANCEL_MS;
 use crate::stats::counters::Counter;
@@ -157,8 +157,8 @@ impl<'a> Advertiser<'a> {
     /// [`Fatal::Refused`].
     fn may_post(&mut self, kind: Kind) -> Result<bool, Fatal> {
         let waiting = self.output.out.queue.bytes();
-        let zcopy = self.output.adverts.source(self.flags);
-        let may = zcopy.is_some_and(|z| z.source.may_post(kind, waiting).is_ok());
+        let sources = self.output.adverts.sources_or_new(self.flags);
+        let may = sources.is_some_and(|s| s.adverts.may_post(kind, waiting).is_ok());
         let places = self.places();
         let may = may && self.fits() && self.output.may_post(Class::Payload, places);
         // The answers take credits, too.
@@ -189,8 +189,10 @@ impl<'a> Advertiser<'a> {
             // `fits` has counted the fragments: if some are left, the stream would lose bytes.
             return Err(Unposted::Fatal(Fatal::Inconsistent));
         }
-        let zcopy = output.adverts.zcopy.as_mut().ok_or(Unposted::Gone)?;
-        let posted = zcopy.source.post(kind, waiting, len, Posted::now(region));
+        let sources = output.adverts.sources.as_mut().ok_or(Unposted::Gone)?;
+        let posted = sources
+            .adverts
+            .post(kind, waiting, len, Posted::now(region));
         posted.map_err(|_| Unposted::Gone)?;
         let message = InStream::SrcAvail {
             len,
@@ -260,12 +262,12 @@ pub(super) fn post_advert(
 /// Whether the peer has read all adverts of the waiting send, and can no longer read its memory.
 /// Adverts of sends that have returned do not count; all outstanding adverts are of one kind.
 fn all_back(conn: &Connection) -> bool {
-    let returned = |z: &KBox<ZeroCopy>| {
-        let oldest = z.source.iter().next();
+    let returned = |s: &KBox<Sources>| {
+        let oldest = s.adverts.iter().next();
         oldest.is_some_and(|oldest| oldest.kind == Kind::Asynchronous)
     };
-    let none = |z: &KBox<ZeroCopy>| z.source.is_idle() || returned(z);
-    conn.adverts.zcopy.as_ref().is_none_or(none)
+    let none = |s: &KBox<Sources>| s.adverts.is_idle() || returned(s);
+    conn.adverts.sources.as_ref().is_none_or(none)
         && match &conn.link {
             Some(link) => !link.has_regions(Use::PeerReads(Kind::Synchronous)),
             // The worker may be about to destroy the queue pair.
@@ -291,7 +293,7 @@ impl Send<'_> {
     /// in `send`.
     pub(super) fn send_by_adverts(&mut self, guard: &mut SockOwner<'_>) -> Result {
         let (_, flags) = guard.gfp();
-        if guard.conn().adverts.source(flags).is_none() {
+        if guard.conn().adverts.sources_or_new(flags).is_none() {
             // There is no memory for the records of adverts.
             self.by_copy = self.iter.len();
             return Ok(());
@@ -302,8 +304,8 @@ impl Send<'_> {
     }
 
     fn pin_and_advertise(&mut self, guard: &mut SockOwner<'_>) -> Result {
-        if let Some(zcopy) = &mut guard.conn().adverts.zcopy {
-            zcopy.read_bytes = 0;
+        if let Some(sources) = &mut guard.conn().adverts.sources {
+            sources.read_bytes = 0;
         }
         let mut out = Out {
             taken: 0,
@@ -316,14 +318,14 @@ impl Send<'_> {
             self.take_back(guard);
         }
         let same = guard.generation() == self.began;
-        let read = match &guard.conn().adverts.zcopy {
-            Some(zcopy) if same => zcopy.read_bytes.min(out.taken),
+        let read = match &guard.conn().adverts.sources {
+            Some(sources) if same => sources.read_bytes.min(out.taken),
             _ => 0,
         };
         self.iter.revert(out.taken - read);
         self.copied += read;
         if let Some(why) = out.stop {
-            guard.fallback(why);
+            guard.count_by_copy(why);
             self.by_copy = self.iter.len();
         }
         if same {
@@ -402,9 +404,9 @@ impl Send<'_> {
             // The adverts ended with the queues of the former connection.
             return;
         }
-        if let Some(zcopy) = &mut guard.conn().adverts.zcopy {
+        if let Some(sources) = &mut guard.conn().adverts.sources {
             // There may be nothing to cancel, or a cancel may be due already.
-            let _ = zcopy.source.cancel();
+            let _ = sources.adverts.cancel();
         }
         flush(guard);
         let mut left = Timeout::from_ms(CANCEL_MS);

@@ -27,14 +27,14 @@ pub const PAUSE_MIN: u32 = 64;
 /// The number of other sends in the longest pause.
 pub const PAUSE_MAX: u32 = 1 << 14;
 
-/// The record of a connection's asynchronous sends or receives.
+/// The record of a connection's asynchronous sends or receives, and the pause that follows from it.
 ///
 /// # Invariants
 ///
 /// `costly <= units`. `PAUSE_MIN <= next_pause <= PAUSE_MAX`, and `pause_left`
 /// is at most [`PAUSE_MAX`].
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Fallback {
+pub struct Pause {
     /// Units of the last transfers (pages or receives), in 1/256, with decreasing weight.
     units: u64,
     /// Those of these units that cost more than they saved.
@@ -45,13 +45,13 @@ pub struct Fallback {
     next_pause: u32,
 }
 
-impl Default for Fallback {
+impl Default for Pause {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Fallback {
+impl Pause {
     /// No transfers.
     pub const fn new() -> Self {
         Self {

@@ -3,8 +3,8 @@
 //! When asynchronous sends pause.
 
 use proptest::prelude::*;
-use proto_host::proto::fallback::{
-    Fallback,
+use proto_host::proto::pause::{
+    Pause,
     PAUSE_MAX,
     PAUSE_MIN,
     SAMPLE, //
@@ -12,11 +12,11 @@ use proto_host::proto::fallback::{
 use std::collections::HashSet;
 
 /// Lets transfers of 100 pages go until they pause, at most `most`.
-fn transfers(fallback: &mut Fallback, touched: u32, most: u32) -> u32 {
+fn transfers(record: &mut Pause, touched: u32, most: u32) -> u32 {
     (0..most)
         .take_while(|_| {
-            let may = fallback.may_go_async();
-            fallback.on_transfer(100, touched);
+            let may = record.may_go_async();
+            record.on_transfer(100, touched);
             may
         })
         .count()
@@ -25,10 +25,10 @@ fn transfers(fallback: &mut Fallback, touched: u32, most: u32) -> u32 {
 }
 
 /// Waits until the pause is over; returns how long it was.
-fn pause(fallback: &mut Fallback) -> u32 {
+fn pause(record: &mut Pause) -> u32 {
     let mut sends = 0;
-    while !fallback.may_go_async() {
-        fallback.on_other_path();
+    while !record.may_go_async() {
+        record.on_other_path();
         sends += 1;
     }
     sends
@@ -36,11 +36,11 @@ fn pause(fallback: &mut Fallback) -> u32 {
 
 #[test]
 fn pauses_grow_while_trials_go_wrong() {
-    let mut fallback = Fallback::new();
+    let mut record = Pause::new();
     let mut expected = PAUSE_MIN;
     for _ in 0..20 {
-        assert_eq!(transfers(&mut fallback, 100, 1000), u32::from(SAMPLE));
-        assert_eq!(pause(&mut fallback), expected);
+        assert_eq!(transfers(&mut record, 100, 1000), u32::from(SAMPLE));
+        assert_eq!(pause(&mut record), expected);
         expected = (expected * 2).min(PAUSE_MAX);
     }
     assert_eq!(expected, PAUSE_MAX);
@@ -48,57 +48,57 @@ fn pauses_grow_while_trials_go_wrong() {
 
 #[test]
 fn a_trial_that_goes_well_makes_pauses_short_again() {
-    let mut fallback = Fallback::new();
+    let mut record = Pause::new();
     for _ in 0..3 {
-        transfers(&mut fallback, 100, 1000);
-        pause(&mut fallback);
+        transfers(&mut record, 100, 1000);
+        pause(&mut record);
     }
     // Between the limits nothing changes.
-    assert_eq!(transfers(&mut fallback, 15, 1000), 1000);
-    transfers(&mut fallback, 100, 1000);
-    assert_eq!(pause(&mut fallback), 8 * PAUSE_MIN);
-    assert_eq!(transfers(&mut fallback, 5, 1000), 1000);
-    transfers(&mut fallback, 100, 1000);
-    assert_eq!(pause(&mut fallback), PAUSE_MIN);
+    assert_eq!(transfers(&mut record, 15, 1000), 1000);
+    transfers(&mut record, 100, 1000);
+    assert_eq!(pause(&mut record), 8 * PAUSE_MIN);
+    assert_eq!(transfers(&mut record, 5, 1000), 1000);
+    transfers(&mut record, 100, 1000);
+    assert_eq!(pause(&mut record), PAUSE_MIN);
 }
 
 #[test]
 fn the_share_decides_not_the_number() {
     for (touched, most) in [(24, 1000), (27, 8)] {
-        let mut fallback = Fallback::new();
-        assert_eq!(transfers(&mut fallback, touched, 1000), most);
+        let mut record = Pause::new();
+        assert_eq!(transfers(&mut record, touched, 1000), most);
     }
     // Small transfers are judged, too.
-    let mut small = Fallback::new();
+    let mut small = Pause::new();
     (0..20).for_each(|_| small.on_transfer(1, 1));
     assert!(!small.may_go_async());
 }
 
 #[test]
 fn receives_that_are_not_worth_it_pause() {
-    let mut good = Fallback::new();
+    let mut good = Pause::new();
     (0..100).for_each(|_| good.on_receive(true));
     assert!(good.may_go_async());
-    let mut bad = Fallback::new();
+    let mut bad = Pause::new();
     (0..SAMPLE).for_each(|_| bad.on_receive(false));
     assert_eq!(pause(&mut bad), PAUSE_MIN);
 }
 
 #[test]
 fn what_ends_during_a_pause_has_had_its_verdict() {
-    let mut fallback = Fallback::new();
-    transfers(&mut fallback, 100, 1000);
-    (0..1000).for_each(|_| fallback.on_transfer(100, 100));
-    assert_eq!(pause(&mut fallback), PAUSE_MIN);
+    let mut record = Pause::new();
+    transfers(&mut record, 100, 1000);
+    (0..1000).for_each(|_| record.on_transfer(100, 100));
+    assert_eq!(pause(&mut record), PAUSE_MIN);
 }
 
 /// Waits until the pause is over, if there is one; returns the number of bad receives until the
 /// next one begins.
-fn bad_receives(fallback: &mut Fallback) -> u32 {
-    pause(fallback);
+fn bad_receives(record: &mut Pause) -> u32 {
+    pause(record);
     let mut receives = 0;
-    while fallback.may_go_async() {
-        fallback.on_receive(false);
+    while record.may_go_async() {
+        record.on_receive(false);
         receives += 1;
     }
     receives
@@ -107,8 +107,8 @@ fn bad_receives(fallback: &mut Fallback) -> u32 {
 /// Searches every state that receives can reach.
 #[test]
 fn bad_receives_always_pause_and_good_ones_never() {
-    let mut seen = HashSet::from([Fallback::new()]);
-    let mut open = vec![Fallback::new()];
+    let mut seen = HashSet::from([Pause::new()]);
+    let mut open = vec![Pause::new()];
     while let Some(state) = open.pop() {
         let mut bad = state;
         assert!(bad_receives(&mut bad) <= u32::from(SAMPLE), "{state:?}");
@@ -153,13 +153,13 @@ proptest! {
     /// Untouched pages never pause, and every pause ends.
     #[test]
     fn pauses_have_a_cause_and_an_end(steps in prop::collection::vec((any::<u32>(), any::<u32>()), 0..200)) {
-        let mut fallback = Fallback::new();
-        let mut clean = Fallback::new();
+        let mut record = Pause::new();
+        let mut clean = Pause::new();
         for (pages, touched) in steps {
-            fallback.on_transfer(pages, touched);
+            record.on_transfer(pages, touched);
             clean.on_transfer(pages, 0);
             prop_assert!(clean.may_go_async());
         }
-        prop_assert!(pause(&mut fallback) <= PAUSE_MAX);
+        prop_assert!(pause(&mut record) <= PAUSE_MAX);
     }
 }
