@@ -18,6 +18,7 @@ use super::output::{
     Output,
     CONTROL_PLACES, //
 };
+use super::parts::adverts::PayloadPermit;
 use super::parts::fatal::Fatal;
 use super::parts::options::Options;
 use super::parts::ring::{
@@ -155,7 +156,7 @@ impl Flush<'_> {
             self.ask_for_larger()?;
             let may = self.output.may_post(Class::Payload, CONTROL_PLACES);
             let permit = if may {
-                sink::answer_all(&mut self.output)?
+                permit_payload(&mut self.output)?
             } else {
                 None
             };
@@ -270,7 +271,7 @@ impl Flush<'_> {
         {
             return Ok(());
         }
-        if let Some(permit) = sink::answer_all(output)? {
+        if let Some(permit) = permit_payload(output)? {
             let (end, with) = (InStream::DisConn, With::Nothing);
             if output.post_in_stream(permit, end, &mut [], 0, with)? {
                 output.out.disconn_due = false;
@@ -340,4 +341,24 @@ impl Flush<'_> {
             Doing::Nothing
         }
     }
+}
+
+/// Answers all sink adverts of the peer, as far as credits and places allow. Returns the permit for
+/// a message of the stream if all are answered (rule S3).
+///
+/// # Errors
+///
+/// [`Fatal::Refused`].
+pub(in crate::sdp) fn permit_payload(
+    output: &mut Output<'_>,
+) -> Result<Option<PayloadPermit>, Fatal> {
+    let permit = output.adverts.payload_permit();
+    if permit.is_some() {
+        return Ok(permit);
+    }
+    if let Some(sinks) = &mut output.adverts.sinks {
+        sinks.writer.decline();
+    }
+    sink::flush(output)?;
+    Ok(output.adverts.payload_permit())
 }

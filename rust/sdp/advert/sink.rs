@@ -17,7 +17,6 @@ use crate::rdma::region::{
     Use, //
 };
 use crate::sdp::output::Output;
-use crate::sdp::parts::adverts::PayloadPermit;
 use crate::sdp::parts::fatal::Fatal;
 use crate::sdp::parts::posted::Posted;
 use crate::sdp::parts::sink::{
@@ -35,24 +34,6 @@ fn put(ended: &mut Ended, back: Returned<Posted>) {
     if let Some(place) = ended.iter_mut().find(|place| place.is_none()) {
         *place = Some(back);
     }
-}
-
-/// Answers all sink adverts of the peer, as far as credits and places allow. Returns the permit for
-/// a message of the stream if all are answered (rule S3).
-///
-/// # Errors
-///
-/// [`Fatal::Refused`].
-pub(in crate::sdp) fn answer_all(output: &mut Output<'_>) -> Result<Option<PayloadPermit>, Fatal> {
-    let permit = output.adverts.payload_permit();
-    if permit.is_some() {
-        return Ok(permit);
-    }
-    if let Some(sinks) = &mut output.adverts.sinks {
-        sinks.writer.decline();
-    }
-    flush(output)?;
-    Ok(output.adverts.payload_permit())
 }
 
 /// Sends the messages about sink adverts that are due: answers to adverts of the peer, and the

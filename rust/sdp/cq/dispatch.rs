@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Handles completions of sends, and received messages.
+//! Handles received messages.
 
 use kernel::prelude::*;
 
@@ -15,72 +15,20 @@ use crate::proto::state::{
     State, //
 };
 use crate::proto::violation::Violation;
-use crate::rdma::link::Tag;
 use crate::rdma::receive::Receive;
-use crate::rdma::region::{
-    Call,
-    Use, //
-};
 use crate::sdp::advert::Exchange;
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::Want;
 use crate::sdp::output::abort::end_for;
 use crate::sdp::output::Output;
 use crate::sdp::parts::fatal::Fatal;
-use crate::sdp::reclaim::Reclaim;
 use crate::sdp::rx::resize::size_received;
 use crate::sdp::rx::ring::CONTROL_RECEIVES;
 use crate::sdp::rx::Receiver;
 use crate::stats::counters::Counter;
 
-/// Takes finished messages out of the send queue, and frees their memory.
-pub(crate) fn reap_sent(guard: &mut SockGuard<'_>) {
-    let mut count = 0;
-    while let Some(sent) = guard.conn().link.as_mut().and_then(|l| l.reap()) {
-        count += 1;
-        if sent.payload > 0 {
-            guard.sk().wmem_uncharge(sent.payload);
-            guard.conn().measured.pacing.pace.deliver(sent.payload);
-        }
-        if guard.conn().out.small_in_flight == Some(sent.number) {
-            guard.conn().out.small_in_flight = None;
-        }
-        if let Some(memory) = sent.read {
-            let done = Receiver::of(guard).read_finished(memory);
-            end_if_lost(guard, done);
-        }
-        match sent.tag {
-            Tag::DisConn => guard.disconn_sent(),
-            Tag::Answer => guard.finish_if_drained(),
-            Tag::Probe => guard.conn().liveness.keepalive.on_answer(),
-            Tag::Invalidation(region) => Reclaim::of(guard).region_invalidated(region),
-            Tag::DirectRead(region) => {
-                let link = guard.conn().link.as_ref();
-                let purpose = link.and_then(|link| link.region_use(region));
-                let awaited = purpose == Some(Use::OwnReads(Call::Waits));
-                let done = Receiver::of(guard).direct_read_finished(awaited);
-                end_if_lost(guard, done);
-                Reclaim::of(guard).region_used(region);
-            }
-            Tag::EarlyRead(region) => {
-                let done = Receiver::of(guard).early_read_finished(region);
-                end_if_lost(guard, done);
-                Reclaim::of(guard).region_used(region);
-            }
-            Tag::Write(region) => Exchange::of(guard).write_finished(region),
-            Tag::Data
-            | Tag::Control
-            | Tag::AbortConn
-            | Tag::Registration
-            | Tag::Read
-            | Tag::Part => {}
-        }
-    }
-    guard.stats.add(Counter::RequestDone, count);
-}
-
 /// Ends the connection if received bytes cannot be taken.
-fn end_if_lost(guard: &mut SockGuard<'_>, taken: Result<(), Fatal>) {
+pub(super) fn end_if_lost(guard: &mut SockGuard<'_>, taken: Result<(), Fatal>) {
     if let Err(why) = taken {
         end_for(guard, why);
     }

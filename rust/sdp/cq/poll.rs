@@ -26,9 +26,14 @@ use crate::proto::state::{
 };
 use crate::rdma::link::{
     Completion,
+    Tag,
     POLL_BATCH, //
 };
-use crate::rdma::region::Use;
+use crate::rdma::region::{
+    Call,
+    Use, //
+};
+use crate::sdp::advert::Exchange;
 use crate::sdp::conn::guard::{
     with_bh_lock,
     SockGuard,
@@ -40,7 +45,10 @@ use crate::sdp::conn::sock::{
 };
 use crate::sdp::flush::flush;
 use crate::sdp::parts::source::Sources;
-use crate::sdp::reclaim::unpin_finished;
+use crate::sdp::reclaim::{
+    unpin_finished,
+    Reclaim, //
+};
 use crate::sdp::rx::reads::pull;
 use crate::sdp::rx::Receiver;
 use crate::stats::counters::Counter;
@@ -157,7 +165,7 @@ fn take_completions(guard: &mut SockGuard<'_>) -> usize {
         total += n;
         for completion in batch.into_iter().flatten() {
             match completion {
-                Completion::Sent => dispatch::reap_sent(guard),
+                Completion::Sent => reap_sent(guard),
                 Completion::Received { len, invalidated } => {
                     heard = true;
                     let readable = dispatch::received(guard, len, invalidated);
@@ -179,6 +187,52 @@ fn take_completions(guard: &mut SockGuard<'_>) -> usize {
         guard.stats.add(Counter::Completions, total as u64);
     }
     total
+}
+
+/// Takes finished messages out of the send queue, and frees their memory.
+fn reap_sent(guard: &mut SockGuard<'_>) {
+    let mut count = 0;
+    while let Some(sent) = guard.conn().link.as_mut().and_then(|l| l.reap()) {
+        count += 1;
+        if sent.payload > 0 {
+            guard.sk().wmem_uncharge(sent.payload);
+            guard.conn().measured.pacing.pace.deliver(sent.payload);
+        }
+        if guard.conn().out.small_in_flight == Some(sent.number) {
+            guard.conn().out.small_in_flight = None;
+        }
+        if let Some(memory) = sent.read {
+            let done = Receiver::of(guard).read_finished(memory);
+            dispatch::end_if_lost(guard, done);
+        }
+        match sent.tag {
+            Tag::DisConn => guard.disconn_sent(),
+            Tag::Answer => guard.finish_if_drained(),
+            Tag::Probe => guard.conn().liveness.keepalive.on_answer(),
+            Tag::Invalidation(region) => Reclaim::of(guard).region_invalidated(region),
+            Tag::DirectRead(region) => {
+                let link = guard.conn().link.as_ref();
+                let purpose = link.and_then(|link| link.region_use(region));
+                let awaited = purpose == Some(Use::OwnReads(Call::Waits));
+                let done = Receiver::of(guard).direct_read_finished(awaited);
+                dispatch::end_if_lost(guard, done);
+                Reclaim::of(guard).region_used(region);
+            }
+            Tag::EarlyRead(region) => {
+                let done = Receiver::of(guard).early_read_finished(region);
+                dispatch::end_if_lost(guard, done);
+                Reclaim::of(guard).region_used(region);
+            }
+            Tag::Write(region) => Exchange::of(guard).write_finished(region),
+            Tag::Data
+            | Tag::Control
+            | Tag::AbortConn
+            | Tag::Registration
+            | Tag::Read
+            | Tag::Part => {}
+        }
+    }
+    guard.stats.add(Counter::RequestDone, count);
 }
 
 fn completion_failed(guard: &mut SockGuard<'_>, status: bindings::ib_wc_status) {

@@ -52,14 +52,16 @@ use crate::rdma::link::{
     MAX_FRAGS, //
 };
 use crate::rdma::region::Use;
-use crate::sdp::advert::sink;
 use crate::sdp::conn::connection::Connection;
 use crate::sdp::conn::guard::{
     SockGuard,
     SockOwner, //
 };
 use crate::sdp::cq::poll::catch_up;
-use crate::sdp::flush::flush;
+use crate::sdp::flush::{
+    flush,
+    permit_payload, //
+};
 use crate::sdp::output::abort::{
     abort,
     end_for,
@@ -163,7 +165,7 @@ impl<'a> Advertiser<'a> {
         let may = may && self.fits() && self.output.may_post(Class::Payload, places);
         // The answers take credits, too.
         Ok(may
-            && sink::answer_all(&mut self.output)?.is_some()
+            && permit_payload(&mut self.output)?.is_some()
             && self.output.may_post(Class::Payload, places))
     }
 
