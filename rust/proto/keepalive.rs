@@ -66,8 +66,8 @@ impl Keepalive {
     }
 
     /// Decides what to do after the timer has expired. `others_look` says whether the transmit
-    /// watchdog notices if the peer is gone. `ms_since` gives the time that has passed since then,
-    /// in milliseconds.
+    /// watchdog notices if the peer is gone. `ms_since` returns the time that has passed since a
+    /// time of the clock, in milliseconds.
     pub fn look(
         &mut self,
         limits: Limits,

@@ -17,7 +17,7 @@ DEVICE = "vmw_pvrdma0"
 GID = 1
 
 
-# The TCP port on which the examples of libibverbs exchange addresses, in hexadecimal digits.
+# The TCP port on which the examples of libibverbs and perftest exchange addresses, in hexadecimal digits.
 EXAMPLES_PORT = f"{18515:04X}"
 
 

@@ -132,6 +132,7 @@ impl Sources {
     }
 }
 
+/// A source advert as trace events show it: of its `len` bytes, the peer has read `bytes`.
 pub(in crate::sdp) fn traced(len: u32, bytes: u32) -> Advert {
     let sink = false;
     Advert { sink, len, bytes }
