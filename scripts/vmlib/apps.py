@@ -22,9 +22,8 @@ from typing import TypeAlias
 from .bench import Bench, Failure, expect, wait_for
 from .debian import LISTENERS_OF_SDP, LISTENERS_OF_TCP, ROOT, RUN, VSFTPD, run, serving, shell, spawn, write
 from .figures import FOLDER, ROUNDS, SETTINGS, Measured, Results, done, made_of, medians, quotient
-from .instructions import PER_SECOND, counted
 from .machine import Vm, VmError
-from .measuring import KIB, MIB, Servers, heading
+from .measuring import KIB, MIB, Servers, heading, processor_time
 from .plot import lines
 from .setup import say
 
@@ -58,7 +57,7 @@ Measurement: TypeAlias = Callable[[Way, str], list[float]]
 
 def measured(rate: float, units: float, busy: Sequence[float]) -> list[float]:
     """A result: the rate, and the us of the client's and of all servers' processors for a unit."""
-    client, *servers = (time / PER_SECOND * 1e6 / units for time in busy)
+    client, *servers = (time * 1e6 / units for time in busy)
     return [rate, client, sum(servers)]
 
 
@@ -121,7 +120,7 @@ def requests(bench: Bench, way: Way, vm: Vm, port: int, path: str, clients: int,
     """Requests per second of so many clients."""
     command = (f"wrk -t 1 -c {clients} -d {SECONDS}s --timeout 30s {options} "
                f"http://{bench.address(vm)}:{port}/{path}")
-    output, busy = counted(bench, lambda: run(bench, bench.a, command, way.door))
+    output, busy = processor_time(bench, lambda: run(bench, bench.a, command, way.door))
     rate = re.search(r"^Requests/sec: +([\d.]+)", output, re.MULTILINE)
     count = re.search(r"(\d+) requests in", output)
     if not rate or not count or "Socket errors" in output or "Non-2xx" in output:
@@ -174,7 +173,7 @@ def ftp(bench: Bench, put: bool) -> Iterator[Measurement]:
         files = f"{size}-[1-{FTP_FILES[int(size)]}]"
         what = f"-T /tmp/files/{files} {url}/in/" if put else f"-o /dev/null {url}/{files}"
         command = f"curl -sS -w '%{{time_total}} %{{size_upload}} %{{size_download}}\\n' {what}"
-        output, busy = counted(bench, lambda: run(bench, a, command, way.door))
+        output, busy = processor_time(bench, lambda: run(bench, a, command, way.door))
         times = [line.split() for line in output.splitlines()]
         count = sum(float(up) + float(down) for _, up, down in times)
         if count != int(size) * FTP_FILES[int(size)]:
@@ -288,11 +287,11 @@ def file_system(bench: Bench, writes: bool) -> Iterator[Measurement]:
         write_file = functools.partial(dd, f"if=/dev/zero of={MOUNT}/file count={FILE_MIB} conv=fsync")
         with bricks(bench, way, bench.vms[1:1 + int(count)]) as volume, mounted(bench, way, volume):
             if writes:
-                rate, busy = counted(bench, write_file)
+                rate, busy = processor_time(bench, write_file)
             else:
                 write_file()
                 bench.a.check("echo 3 >/proc/sys/vm/drop_caches")
-                rate, busy = counted(bench, functools.partial(dd, f"if={MOUNT}/file of=/dev/null"))
+                rate, busy = processor_time(bench, functools.partial(dd, f"if={MOUNT}/file of=/dev/null"))
         return measured(rate, FILE_MIB, busy)
     yield measure
 
@@ -310,7 +309,7 @@ def fan_in(bench: Bench) -> Iterator[Measurement]:
         return sum(map(float, rates))
 
     def measure(way: Way, count: str) -> list[float]:
-        rate, busy = counted(bench, functools.partial(together, way, int(count)))
+        rate, busy = processor_time(bench, functools.partial(together, way, int(count)))
         # The sender's share of the processors is that of all senders here.
         return measured(rate, rate * 1e6 * SECONDS / MIB, [sum(busy[:-1]), busy[-1]])
     with Servers(bench) as servers:

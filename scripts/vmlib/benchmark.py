@@ -311,8 +311,7 @@ PARTS: Parts = {"raw": raw, "sizes": sizes, "modes": modes, "crossover": crossov
 INSTRUCTIONS = "instructions"
 # Parts that run only if named: `scripts/bench` calls `statistics` twice, with two modules; `where`
 # prints much.
-ALONE = {"statistics": statistics_cost}
-NAMED: Parts = {"where": where}
+NAMED: Parts = {"statistics": statistics_cost, "where": where}
 # In machines with two processors: threads wait for locks that others hold.
 BESIDE = {"locks": locks}
 # Only if they are named, over the test adapter, whose link's rate they set.
@@ -348,7 +347,7 @@ def run_parts(kernel: Kernel, names: list[str], parts: Parts, about: str, cpus: 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench")
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, FIGURES, APPS, *NAMED, *BESIDE, INSTRUCTIONS, *ALONE, []],
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, FIGURES, APPS, *BESIDE, INSTRUCTIONS, *NAMED, []],
                         help="what to measure (all)")
     parser.add_argument("--adapter", action="store_true", help="by the test adapter instead of soft-RoCE")
     parser.add_argument("--into", metavar="FOLDER", default=FOLDER,
@@ -370,13 +369,13 @@ def main() -> int:
     counting: Parts = {INSTRUCTIONS: functools.partial(instructions, rounds=args.rounds)}
     one, two = about.format("Two", "one processor", device), about.format("Two", "two processors", device)
     try:
-        return max(run_parts(kernel, names, {**PARTS, **(NAMED if names else {})}, f"{one}."),
+        return max(run_parts(kernel, names, PARTS, f"{one}."),
                    run_parts(kernels()[0].with_pvrdma(), names, by_adapter if names else {},
                              f"{about.format('Two', 'one processor', 'the test adapter')}."),
                    run_parts(kernels()[0].with_pvrdma(), names, by_programs if names else {},
                              f"{about.format('Four', 'one processor', 'the test adapter')}.", count=MACHINES),
                    run_parts(kernel, names, BESIDE if names else {}, f"{two}.", cpus=2),
-                   run_parts(kernel, names, {**counting, **(ALONE if names else {})},
+                   run_parts(kernel, names, {**counting, **(NAMED if names else {})},
                              f"{one}, whose clocks go by their instructions.", by_instructions=True))
     except VmError as error:
         say(f"bench: {error}")

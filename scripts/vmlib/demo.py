@@ -10,9 +10,8 @@ from typing import TypeVar
 
 from . import klog
 from .bench import Bench, Failure, expect, wait_for
-from .instructions import PER_SECOND, counted
 from .machine import Vm, VmError
-from .measuring import COPY, MIB, MODES, Servers, counting
+from .measuring import COPY, MIB, MODES, Servers, counting, processor_time
 from .plot import bars
 from .rates import QperfServer, qperf
 from .setup import kernels, machines, say
@@ -122,14 +121,13 @@ class Row:
     """One transport: its rate in MB/s, microseconds of each side's processor for a MiB, and per MiB the
     counters of each side's module (empty for other transports).
 
-    `busy` is the result of counted(): if the clocks measure time, the nanoseconds in which the processors were
-    not idle.
+    `busy` is the result of processor_time().
     """
 
     def __init__(self, rate: float, busy: list[float], mib: float,
                  counts: list[dict[str, float]] | None = None) -> None:
         self.rate = rate
-        self.processor = [time / PER_SECOND * 1e6 / mib for time in busy]
+        self.processor = [time * 1e6 / mib for time in busy]
         self.counts = counts
 
     def text(self) -> str:
@@ -149,7 +147,7 @@ def by_adapter(bench: Bench) -> dict[str, Row]:
 
     def timed(title: str, measure: Callable[[], T]) -> tuple[T, list[float]]:
         say(f"  .. measuring {title} over the adapter")
-        return counted(bench, measure)
+        return processor_time(bench, measure)
 
     def moved(rate: float) -> float:
         return rate * SECONDS * 1e6 / MIB

@@ -20,9 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from .bench import Bench
-from .instructions import PER_SECOND, counted
 from .machine import VmError
-from .measuring import COPY, KIB, MIB, MODES, RAW, Servers, forced, heading
+from .measuring import COPY, KIB, MIB, MODES, RAW, Servers, forced, heading, processor_time
 from .plot import Series, lines
 from .rates import QperfServer, qperf
 from .setup import ADAPTER, say
@@ -164,13 +163,13 @@ def measure(bench: Bench, servers: Servers, plan: Plan, load: str, rounds: int) 
     for number in range(rounds):
         for way in plan.ways:
             try:
-                got, busy = counted(bench, measurement(bench, servers, way, plan.what, load))
+                got, busy = processor_time(bench, measurement(bench, servers, way, plan.what, load))
             except VmError as error:
                 say(f"  .. {plan.name}, {way}, round {number + 1}: {error}")
                 measured.setdefault(way, []).append(None)
                 continue
             mib = got * SECONDS * 1e6 / MIB if plan.what == "bw" else 0
-            measured.setdefault(way, []).append([got, *(time / PER_SECOND * 1e6 / mib if mib else 0 for time in busy)])
+            measured.setdefault(way, []).append([got, *(time * 1e6 / mib if mib else 0 for time in busy)])
     return measured
 
 

@@ -1,29 +1,26 @@
 # SPDX-License-Identifier: GPL-2.0
 """`scripts/bench instructions`: the cost of bytes and pages, in instructions instead of time.
 
-The machines' clocks count executed instructions (QEMU's icount, one nanosecond each): so the time in which a
-processor was not idle is the number of instructions, and does not depend on the emulator's speed.
+QEMU counts the instructions that the machines execute (tools/profile), and the machines' clocks count them too
+(icount, one nanosecond each). So the figures do not depend on the emulator's speed.
 """
 
 import functools
 import re
 import statistics
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import NamedTuple, TypeAlias
 
 from .bench import Bench
 from .machine import Vm, VmError
 from .measuring import KIB, MIB, MODES, Figure, Servers, heading
+from .profile import MODULE, counted, of_module
 from .rates import QperfServer, qperf
 from .setup import say
-
-T = TypeVar("T")
 
 # Virtual seconds of one measurement, and of two whose difference is used.
 SECONDS = 4
 SHORT, LONG = 1, 4
-# QEMU's clock in instructions per second.
-PER_SECOND = 1e9
 TRACING = "/sys/kernel/tracing"
 PAGES = 64
 # The round trip of a byte varies by a tenth between measurements, because the processors' work
@@ -36,27 +33,26 @@ SPANS = {"protecting": (r"sdp_helper_inc_tlb_flush_pending <-\S+8snapshot", r"mu
          "restoring": (r"down_read(_trylock)? <-rust_helper_mmap_read", r"up_read <-\S+8snapshot\S+7restore")}
 
 
-def busy(vm: Vm) -> float:
-    """Executed instructions so far, to a hundredth of a second."""
-    text = vm.check("cat /proc/uptime; grep '^cpu ' /proc/stat")
-    up = float(text.split()[0])
-    idle, waiting = re.findall(r"^cpu +\d+ +\d+ +\d+ +(\d+) +(\d+)", text, re.MULTILINE)[0]
-    return (up - (int(idle) + int(waiting)) / 100) * PER_SECOND
+class Cost(NamedTuple):
+    """Instructions of a machine per byte."""
+
+    all: float
+    own: float
 
 
-def counted(bench: Bench, work: Callable[[], T]) -> tuple[T, list[float]]:
-    """Calls `work`; returns its result, and the instructions of each machine."""
-    before = [busy(vm) for vm in bench.vms]
-    result = work()
-    return result, [busy(vm) - old for vm, old in zip(bench.vms, before, strict=True)]
+# The costs of each machine.
+Costs: TypeAlias = list[Cost]
 
 
-def of_more_bytes(bench: Bench, work: Callable[[int], float]) -> list[float]:
-    """Instructions of each machine for one more byte. `work` takes seconds and returns the number of bytes. Its
-    fixed costs, for starting and ending programs and for reading the counters, are the same for few seconds as
-    for many."""
+def of_more_bytes(bench: Bench, work: Callable[[int], float]) -> Costs:
+    """Instructions for one more byte. `work` takes seconds and returns the number of bytes. Its fixed costs, for
+    starting and ending programs, are the same for few seconds as for many."""
     (few, less), (many, more) = (counted(bench, functools.partial(work, seconds)) for seconds in (SHORT, LONG))
-    return [(b - a) / (many - few) for a, b in zip(less, more, strict=True)]
+    for blocks, fewer in zip(more, less, strict=True):
+        # An operator of Counter would leave out negative counts.
+        blocks.subtract(fewer)
+    return [Cost(blocks.total() / (many - few), of_module(vm, blocks) / (many - few))
+            for vm, blocks in zip(bench.vms, more, strict=True)]
 
 
 def bytes_moved(bench: Bench) -> int:
@@ -65,10 +61,9 @@ def bytes_moved(bench: Bench) -> int:
 
 def per_byte(bench: Bench, rounds: int) -> None:
     """Each way, verbs alone, and a copy; then the part of the module."""
-    heading(f"Instructions per byte at 1 MiB, of all that the machines do; median of {rounds} (least to most)")
-    print(f"  {'':<34}{'sender':>24}{'receiver':>26}")
+    heading(f"Instructions per byte at 1 MiB; median of {rounds} (least to most)")
     with Servers(bench) as servers, QperfServer(bench.b):
-        def by(way: str) -> list[float]:
+        def by(way: str) -> Costs:
             def work(seconds: int) -> int:
                 before = bytes_moved(bench)
                 load = f"bw {MIB} --seconds {seconds} --peer-mode {MODES[way][1]}"
@@ -76,19 +71,19 @@ def per_byte(bench: Bench, rounds: int) -> None:
                 return bytes_moved(bench) - before
             return of_more_bytes(bench, work)
 
-        def raw(test: str, size: int, source: int) -> list[float]:
+        def raw(test: str, size: int, source: int) -> Costs:
             def work(seconds: int) -> float:
                 rate = qperf(bench.a, bench.address(bench.b), test, size, seconds)
                 return rate * 1e6 * seconds
             count = of_more_bytes(bench, work)
             # The bytes of a Read come from the server.
             return [count[source], count[1 - source]]
-        measurements: Mapping[str, Callable[[], list[float]]] = {
+        measurements: Mapping[str, Callable[[], Costs]] = {
             **{way: functools.partial(by, way) for way in MODES},
             "raw Send, 64 KiB": functools.partial(raw, "rc_bw", 64 * KIB, 0),
             "raw Read": functools.partial(raw, "rc_rdma_read_bw", MIB, 1),
             "raw Write": functools.partial(raw, "rc_rdma_write_bw", MIB, 0)}
-        measured: list[dict[str, list[float]]] = []
+        measured: list[dict[str, Costs]] = []
         for number in range(rounds):
             measured.append({})
             for name, measure in measurements.items():
@@ -98,28 +93,20 @@ def per_byte(bench: Bench, rounds: int) -> None:
                     # A module that is older than this script may not have all ways.
                     say(f"  .. round {number + 1} of {rounds}: {name}: {error}")
                     continue
-                say(f"  .. round {number + 1} of {rounds}: {name} {sender:.2f}, {receiver:.2f}")
-    cost = {name: [Figure([one[name][end] for one in measured]) for end in (0, 1)] for name in measurements
-            if all(name in one for one in measured)}
-    for name, figures in cost.items():
-        print(f"  {name:<24}{figures[0]!s:>34}{figures[1]!s:>26}", flush=True)
+                say(f"  .. round {number + 1} of {rounds}: {name} {sender.all:.2f}, {receiver.all:.2f}")
+    names = [name for name in measurements if all(name in one for one in measured)]
+    for title, field, shown in (("all that the machine does", "all", names),
+                                (f"{MODULE} alone", "own", [name for name in names if name in MODES])):
+        print(f"  {title:<34}{'sender':>24}{'receiver':>26}")
+        for name in shown:
+            sides = [Figure([getattr(one[name][end], field) for one in measured]) for end in (0, 1)]
+            print(f"    {name:<22}{sides[0]!s:>34}{sides[1]!s:>26}", flush=True)
     size = 256 * MIB
     bench.a.check("dd if=/dev/zero of=/tmp/zeroes bs=1M count=16")
     _, count = counted(bench, lambda: bench.a.check(
         f"for i in $(seq {size // (16 * MIB)}); do dd if=/tmp/zeroes of=/dev/null bs=1M; done 2>/dev/null"))
     bench.a.check("rm /tmp/zeroes")
-    copy = count[0] / size
-    print(f"  {'one copy: read() of a file in memory':<40}{copy:>8.2f}")
-    own = {name: Figure([one[name][0] - one[base][0] for one in measured])
-           for name, base in (("BSDP", "raw Send, 64 KiB"), ("AZ-SDP", "raw Read"), ("SinkAvail", "raw Write"))
-           if name in cost and base in cost}
-    print("  the sender's without soft-RoCE's (a difference of numbers that vary with how the machines interleave):")
-    for name, figure in own.items():
-        print(f"    {name:<22}{figure!s:>34}")
-    if "BSDP" in own:
-        whole = own["BSDP"].median
-        print(f"    (BSDP without its copy: {whole - copy:.2f}; aims for AZ-SDP: at most {whole / 3:.2f}, "
-              f"a third of BSDP's, and {whole - copy:.2f})")
+    print(f"  one copy: read() of a file in memory{count[0].total() / size:>8.2f}")
 
 
 def traced(vm: Vm, work: Callable[[], object]) -> dict[str, list[int]]:
@@ -164,7 +151,7 @@ def statistics_cost(bench: Bench) -> None:
             for _ in range(ROUNDS_OF_STATISTICS):
                 figure, count = counted(bench, functools.partial(qperf, bench.a, peer, test, size, seconds))
                 times = figure * 1e6 * seconds / size if test == "sdp_bw" else seconds * 1e6 / (2 * figure)
-                got.append(sum(count) / times)
+                got.append(sum(blocks.total() for blocks in count) / times)
             print(f"  {title:<24}{statistics.median(got):10.0f} ({min(got):.0f} to {max(got):.0f})", flush=True)
 
 

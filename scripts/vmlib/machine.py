@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import queue
+import re
 import socket
 import subprocess
 import threading
@@ -19,6 +20,9 @@ from .tsc import tsc_khz
 # Haswell, which lack features that TCG emulates well, 41 to 55 and 24 to 27. Leaving out SMAP as
 # well had no effect.
 CPU = os.environ.get("IB_SDP_CPU", "max,-erms,-fsrm")
+
+# A plugin that counts instructions (see profile.py).
+PROFILE = os.path.join(os.environ.get("IB_SDP_CACHE", ""), "target/release/libprofile.so")
 
 # Seconds. An emulated kernel with KASAN may need a minute to boot on a busy host.
 BOOT_LIMIT = {"stock": 120, "debug": 300}
@@ -119,7 +123,7 @@ class Vm:
         self.name = f"vm{ident}"
         self.console = os.path.join(folder, f"{self.name}.log")
         self.agent_path = os.path.join(folder, f"{self.name}.agent")
-        self.monitor_path = os.path.join(folder, f"{self.name}.monitor")
+        self.profile_path = os.path.join(folder, f"{self.name}.profile")
         self.default_limit = DEFAULT_LIMIT[kind]
         self.jobs: dict[int, Job] = {}
         self.numbers = itertools.count(1)
@@ -155,7 +159,7 @@ class Vm:
             # allow, and lockdep stops checking after it has reported this.
             "-device", (f"virtio-net-pci,netdev=n0,romfile=,mac=52:54:00:27:00:0{ident},host_mtu=9000,"
                         "mrg_rxbuf=off"),
-            "-monitor", f"unix:{self.monitor_path},server=on,wait=off",
+            *(["-plugin", f"{PROFILE},socket={self.profile_path}"] if by_instructions else []),
             *(self._adapter_arguments(memory_mib) if adapter == "pvrdma" else []),
             # Machines of several lanes read it.
             *(["-drive", f"if=none,id=disk,file={disk},format=raw,readonly=on,file.locking=off",
@@ -284,6 +288,23 @@ class Vm:
         """The processor time of the host that the machine has used in seconds, the first one with the process of the
         adapters; 0 if it has ended."""
         return processor_seconds(self.process) + (processor_seconds(self.served_by) if self.ident == 1 else 0)
+
+    def guest_seconds(self) -> float:
+        """The time that the host has spent to run the machine's processors, in seconds, without the devices that
+        other threads emulate. A processor that waits does not run: it is idle, or a register's read or write waits
+        for the adapter's process. (The kernel of the machine does not know its idle time: since 7.3, /proc/stat
+        counts an interrupt that arrives while the processor is idle, and the softirq after it, as idle time, unless
+        the kernel has CONFIG_IRQ_TIME_ACCOUNTING.)"""
+        if self.process is None:
+            return 0
+        threads = f"/proc/{self.process.pid}/task"
+        seconds = 0.0
+        for thread in os.listdir(threads):
+            with open(f"{threads}/{thread}/comm", encoding="utf-8") as comm:
+                if re.fullmatch(r"(CPU \d+|ALL CPUs)/TCG\n", comm.read()):
+                    with open(f"{threads}/{thread}/schedstat", encoding="ascii") as schedstat:
+                        seconds += int(schedstat.read().split()[0]) / 1e9
+        return seconds
 
     def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None

@@ -146,3 +146,10 @@ def with_mode(bench: Bench, servers: Servers, modes: tuple[str, str],
               arguments: str) -> tuple[float, list[dict[str, float]]]:
     """One measurement of a way: the rate, and the counters."""
     return counting(bench, lambda: servers.measure("sdp", "bw", f"{arguments} --peer-mode {modes[1]}", modes[0]))
+
+
+def processor_time(bench: Bench, work: Callable[[], T]) -> tuple[T, list[float]]:
+    """Calls `work`; returns its result, and the processor time that each machine took for it, in seconds."""
+    before = [vm.guest_seconds() for vm in bench.vms]
+    result = work()
+    return result, [vm.guest_seconds() - old for vm, old in zip(bench.vms, before, strict=True)]
