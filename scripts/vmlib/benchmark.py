@@ -41,6 +41,8 @@ IDLE = 1000
 HELD = [0, 100, 1000, 10000]
 # The number of connections whose allocations are traced.
 FEW = 50
+# Connections at a time between machines of this size.
+MANY, SMALL_MIB = 10000, 1024
 
 
 def raw(bench: Bench) -> None:
@@ -303,10 +305,43 @@ def memory(bench: Bench) -> None:
     left("and what another thousand adds to that", again, after)
 
 
+def many(bench: Bench) -> None:
+    """Many connections at a time between two small machines, each with requests and responses."""
+    heading(f"{MANY} connections between machines of {SMALL_MIB} MiB, two requests of 64 bytes on each")
+    print(f"  {'':<8}{'connects':>12}{'requests':>12}{'memory, KiB a connection':>40}{'all ended':>14}")
+    print(f"  {'':<8}{'per second':>12}{'per second':>12}{'connecting side':>20}{'accepting side':>20}{'after, s':>14}")
+    for name in ("tcp", "sdp"):
+        with Servers(bench) as servers:
+            before = [memory_of(vm) for vm in bench.vms]
+            job = bench.a.spawn(f"{servers.prefix(name)} many {MANY}")
+            end = time.monotonic() + 900
+            while not job.ended.is_set() and "ready" not in job.output and time.monotonic() < end:
+                time.sleep(0.2)
+            rates = dict(re.findall(r"^(connects|requests) ([\d.]+) /s$", job.output, re.MULTILINE))
+            if "ready" not in job.output:
+                job.kill()
+                raise VmError(f"{name}: {MANY} connections did not come about: {job.output}")
+            during = [memory_of(vm) for vm in bench.vms]
+            start = time.monotonic()
+            job.kill()
+            # A connection of TCP whose close has been answered is not in use any more.
+            in_use = {"tcp": "awk '/^TCP:/ {print $3}' /proc/net/sockstat", "sdp": "wc -l </proc/net/sdp"}[name]
+            while any(int(vm.check(in_use)) > FEW for vm in bench.vms) and time.monotonic() < start + 300:
+                time.sleep(0.1)
+            ended = time.monotonic() - start
+        wait_for_no_sockets(bench)
+        kib = [(d["all"] - d["programs"] - b["all"] + b["programs"]) / MANY / 1024
+               for b, d in zip(before, during, strict=True)]
+        print(f"  {name:<8}{float(rates['connects']):>12.0f}{float(rates['requests']):>12.0f}"
+              f"{kib[0]:>20.1f}{kib[1]:>20.1f}{ended:>14.1f}", flush=True)
+
+
 Parts: TypeAlias = Mapping[str, Callable[[Bench], None]]
 
 PARTS: Parts = {"raw": raw, "sizes": sizes, "modes": modes, "crossover": crossover, "setup": setup,
                 "connections": connections, "counters": counters, "memory": memory}
+# In machines with little memory.
+SMALL: Parts = {"many": many}
 # In machines whose clocks go by their instructions.
 INSTRUCTIONS = "instructions"
 # Parts that run only if named: `scripts/bench` calls `statistics` twice, with two modules; `where`
@@ -320,13 +355,13 @@ APPS = "apps"
 
 
 def run_parts(kernel: Kernel, names: list[str], parts: Parts, about: str, cpus: int = 1,
-              by_instructions: bool = False, count: int = 2) -> int:
+              by_instructions: bool = False, count: int = 2, memory_mib: int = 2048) -> int:
     """Boots machines and measures the named parts (all, if none is named)."""
     chosen = [name for name in names or parts if name in parts]
     if not chosen:
         return 0
     status = 0
-    with machines(kernel, count, "bench", cpus, memory_mib=2048, by_instructions=by_instructions) as vms:
+    with machines(kernel, count, "bench", cpus, memory_mib=memory_mib, by_instructions=by_instructions) as vms:
         bench = Bench("stock", vms)
         processors = sorted(os.sched_getaffinity(0))
         if cpus == 1 and len(processors) >= len(vms):
@@ -347,7 +382,7 @@ def run_parts(kernel: Kernel, names: list[str], parts: Parts, about: str, cpus: 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="scripts/bench")
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, FIGURES, APPS, *BESIDE, INSTRUCTIONS, *NAMED, []],
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, *SMALL, FIGURES, APPS, *BESIDE, INSTRUCTIONS, *NAMED, []],
                         help="what to measure (all)")
     parser.add_argument("--adapter", action="store_true", help="by the test adapter instead of soft-RoCE")
     parser.add_argument("--into", metavar="FOLDER", default=FOLDER,
@@ -370,6 +405,7 @@ def main() -> int:
     one, two = about.format("Two", "one processor", device), about.format("Two", "two processors", device)
     try:
         return max(run_parts(kernel, names, PARTS, f"{one}."),
+                   run_parts(kernel, names, SMALL, f"{one}, {SMALL_MIB} MiB each.", memory_mib=SMALL_MIB),
                    run_parts(kernels()[0].with_pvrdma(), names, by_adapter if names else {},
                              f"{about.format('Two', 'one processor', 'the test adapter')}."),
                    run_parts(kernels()[0].with_pvrdma(), names, by_programs if names else {},

@@ -6,16 +6,17 @@ import functools
 
 from .bench import Bench
 from .measuring import KIB, MIB, MODES, Servers, heading
-from .profile import Functions, by_function, counted, readable
+from .profile import MODULE, Functions, by_function, counted, readable
 from .setup import say
 
 # Virtual seconds of one measurement.
 SECONDS = 4
-SHOWN = 25
+# The functions that are shown, of all owners and of the module.
+SHOWN, SHOWN_OF_OURS = 25, 15
 
 
 def table(functions: Functions, kib: float) -> None:
-    """The instructions per KiB of each owner, and the functions that execute the most."""
+    """The instructions per KiB of each owner, the functions that execute the most, and those of the module."""
     owners: collections.Counter[str] = collections.Counter()
     for (_, owner), count in functions.items():
         owners[owner] += count
@@ -23,9 +24,10 @@ def table(functions: Functions, kib: float) -> None:
     print(f"    {total / kib:.0f} instructions per KiB: "
           + ", ".join(f"{owner} {count / kib:.1f} ({100 * count / total:.1f}%)"
                       for owner, count in owners.most_common(8)))
-    most = functions.most_common(SHOWN)
-    for ((_, owner), count), name in zip(most, readable([name for (name, _), _ in most]), strict=True):
-        print(f"    {count / kib:8.1f} {100 * count / total:6.1f}%  {owner:<14}{name[:110]}")
+    ours: Functions = collections.Counter({key: count for key, count in functions.items() if key[1] == MODULE})
+    for most in (functions.most_common(SHOWN), ours.most_common(SHOWN_OF_OURS)):
+        for ((_, owner), count), name in zip(most, readable([name for (name, _), _ in most]), strict=True):
+            print(f"    {count / kib:8.1f} {100 * count / total:6.1f}%  {owner:<14}{name[:110]}")
 
 
 def where(bench: Bench) -> None:

@@ -15,6 +15,8 @@
 //! - fan-in: `clients N bw SIZE --one-receiver`
 //! - hot spot: `clients N lat SIZE`
 //!
+//! and by `connect`, `idle` and `many` what connections cost.
+//!
 //! With `--family tcp` under `LD_PRELOAD=librspreload.so` it measures rsockets.
 //! Each figure goes to stdout as `NAME VALUE UNIT`.
 
@@ -110,6 +112,16 @@ enum Command {
     },
     /// Hold connections open, after saying "ready", until killed.
     Idle { count: usize },
+    /// Make connections, send requests on all of them by turns, then hold them as `idle`.
+    Many {
+        count: usize,
+        /// Bytes of a request and of its answer.
+        #[arg(long, default_value_t = 64)]
+        size: usize,
+        /// Requests on each connection.
+        #[arg(long, default_value_t = 2)]
+        rounds: usize,
+    },
 }
 
 fn main() -> ExitCode {
@@ -166,5 +178,10 @@ fn run(cli: &Cli) -> io::Result<()> {
         Command::Clients { count, command } => crowd::run(peer, *count, command),
         Command::Connect { count } => measure::connects(peer, *count),
         Command::Idle { count } => measure::idle(peer, *count),
+        Command::Many {
+            count,
+            size,
+            rounds,
+        } => measure::many(peer, *count, *size, *rounds),
     }
 }

@@ -4,9 +4,12 @@
 use crate::crowd::Group;
 use crate::measure::{compute, Buffer};
 use crate::sock::{self, Mode, Peer};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -23,6 +26,8 @@ pub(crate) mod job {
     /// Answer with one byte, then keep the connection, without a thread for it:
     /// what a connection costs shall be told from what a thread costs.
     pub(crate) const KEEP: u8 = b'K';
+    /// Answer with one byte, then send back what comes, with one thread for all such connections.
+    pub(crate) const SHARE: u8 = b'M';
 }
 
 /// The first bytes of a connection.
@@ -92,6 +97,7 @@ pub(crate) fn serve(peer: Peer) -> io::Result<()> {
     println!("serving");
     let mut kept = Vec::new();
     let mut groups = Groups::new();
+    let mut echo = None;
     loop {
         let mut stream = sock::accept(&listener, peer)?;
         let mut raw = [0; REQUEST_LEN];
@@ -102,6 +108,15 @@ pub(crate) fn serve(peer: Peer) -> io::Result<()> {
             kept.push(stream);
             continue;
         }
+        if request.job == job::SHARE {
+            stream.write_all(b"!")?;
+            let echo: &Arc<Echo> = match &mut echo {
+                Some(echo) => echo,
+                none => none.insert(Echo::start()?),
+            };
+            echo.add(stream)?;
+            continue;
+        }
         if request.group.members <= 1 {
             in_thread(move || answer(stream, request))?;
             continue;
@@ -110,6 +125,59 @@ pub(crate) fn serve(peer: Peer) -> io::Result<()> {
         group.push((stream, request));
         if group.len() == usize::from(request.group.members) {
             begin(groups.remove(&request.group.id).unwrap_or_default())?;
+        }
+    }
+}
+
+/// Connections on which one thread sends back what comes.
+struct Echo {
+    epoll: Epoll,
+    /// By the number that events have.
+    streams: Mutex<HashMap<u64, Arc<TcpStream>>>,
+}
+
+impl Echo {
+    fn start() -> io::Result<Arc<Self>> {
+        let echo = Arc::new(Self {
+            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
+            streams: Mutex::default(),
+        });
+        let serving = Arc::clone(&echo);
+        in_thread(move || serving.serve())?;
+        Ok(echo)
+    }
+
+    fn streams(&self) -> MutexGuard<'_, HashMap<u64, Arc<TcpStream>>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, stream: TcpStream) -> io::Result<()> {
+        // Open descriptors have different numbers.
+        let number = stream.as_raw_fd().unsigned_abs().into();
+        let stream = Arc::new(stream);
+        self.streams().insert(number, Arc::clone(&stream));
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, number);
+        Ok(self.epoll.add(&*stream, event)?)
+    }
+
+    fn serve(&self) -> io::Result<()> {
+        let mut events = [EpollEvent::empty(); 64];
+        let mut buffer = vec![0; 64 << 10];
+        loop {
+            let count = self.epoll.wait(&mut events, EpollTimeout::NONE)?;
+            for number in events[..count].iter().map(EpollEvent::data) {
+                let Some(stream) = self.streams().get(&number).cloned() else {
+                    continue;
+                };
+                let mut stream = &*stream;
+                let alive = match stream.read(&mut buffer) {
+                    Ok(0) | Err(_) => false,
+                    Ok(n) => stream.write_all(&buffer[..n]).is_ok(),
+                };
+                if !alive {
+                    self.streams().remove(&number);
+                }
+            }
         }
     }
 }
