@@ -74,6 +74,12 @@ pub(crate) fn splice(from: RawFd, to: RawFd, len: usize) -> io::Result<usize> {
     checked_size(unsafe { libc::splice(from, none, to, none, len, 0) })
 }
 
+/// tee() of up to `len` bytes from one pipe to another.
+pub(crate) fn tee(from: RawFd, to: RawFd, len: usize) -> io::Result<usize> {
+    // SAFETY: plain numbers.
+    checked_size(unsafe { libc::tee(from, to, len, 0) })
+}
+
 /// sendfile() of `len` bytes from `offset` on.
 pub(crate) fn sendfile(to: RawFd, file: &File, mut offset: i64, len: usize) -> io::Result<usize> {
     // SAFETY: `offset` lives across the call.

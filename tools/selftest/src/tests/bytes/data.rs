@@ -7,7 +7,7 @@ use crate::support::harness::{
     joined, readable_bytes, receive, send, skip, tests, Env, Fail, Outcome, QUIET_MS,
 };
 use crate::support::peer::Work;
-use crate::support::sys::{self, Bundles, Sock};
+use crate::support::sys::{self, Bundles, Pages, Sock, PAGE};
 use libc::{
     EAGAIN, EINVAL, IPPROTO_TCP, MSG_DONTWAIT, MSG_MORE, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL,
     POLLIN, POLLPRI, SOL_SOCKET, SO_RCVBUFFORCE, SO_RCVTIMEO, SO_SNDBUF, SO_SNDBUFFORCE,
@@ -39,6 +39,8 @@ tests!("data";
     splice_to_socket,
     splice_from_socket,
     splice_both_ways,
+    tee_beside_splice,
+    vmsplice_of_pages,
     urgent,
     errqueue_is_empty,
     mmsg,
@@ -331,6 +333,63 @@ fn splice_both_ways(env: &Env) -> Outcome {
     }
     sock.shutdown(libc::SHUT_WR)?;
     expect_eq(job.join()?, exchange.bytes.to_string(), "came back")
+}
+
+/// A proxy that keeps what passes: tee() refers to the bytes in a second pipe, which is read after
+/// the first pipe has gone back into the socket.
+fn tee_beside_splice(env: &Env) -> Outcome {
+    let (sock, remote) = env.pair()?;
+    let exchange = flow::Exchange {
+        send_seed: env.seed,
+        recv_seed: env.seed,
+        bytes: env.scaled(300_000),
+        max: 50_000,
+    };
+    let job = remote.start(Work::Exchange(exchange))?;
+    let ((reader, writer), (kept_reader, kept_writer)) = (sys::pipe()?, sys::pipe()?);
+    let mut passed = 0;
+    loop {
+        let n = sys::splice(sock.as_raw_fd(), writer.as_raw_fd(), 50_000);
+        let n = or_skip(n, "splice")?;
+        if n == 0 {
+            break;
+        }
+        let kept = sys::tee(reader.as_raw_fd(), kept_writer.as_raw_fd(), n)?;
+        expect_eq(kept, n, "tee")?;
+        let mut rest = n;
+        while rest > 0 {
+            rest -= sys::splice(reader.as_raw_fd(), sock.as_raw_fd(), rest)?;
+        }
+        let mut buf = vec![0; n];
+        expect_eq(sys::read(kept_reader.as_raw_fd(), &mut buf)?, n, "read")?;
+        let want = Span::new(env.seed, passed, n as u64).to_vec();
+        expect(buf == want, format!("wrong bytes in {n} at {passed}"))?;
+        passed += n as u64;
+    }
+    expect_eq(passed, exchange.bytes, "passed")?;
+    sock.shutdown(libc::SHUT_WR)?;
+    expect_eq(job.join()?, exchange.bytes.to_string(), "came back")
+}
+
+/// Pages of the program go through a pipe. The program writes to them when the peer has the bytes.
+fn vmsplice_of_pages(env: &Env) -> Outcome {
+    let (sock, remote) = env.pair()?;
+    let (reader, writer) = sys::pipe()?;
+    let pages = Pages::new(16 * PAGE, false)?;
+    for round in 0..4 {
+        let span = Span::new(env.seed, round * pages.len() as u64, pages.len() as u64);
+        pages.write(0, &span.to_vec());
+        let job = remote.start(Work::Sink(span))?;
+        let given = pages.give_to_pipe(writer.as_raw_fd(), pages.len())?;
+        expect_eq(given, pages.len(), "vmsplice")?;
+        let mut rest = given;
+        while rest > 0 {
+            let n = sys::splice(reader.as_raw_fd(), sock.as_raw_fd(), rest);
+            rest -= or_skip(n, "splice")?;
+        }
+        expect_received(job.join_received()?, span, "the peer")?;
+    }
+    Ok(())
 }
 
 fn urgent(env: &Env) -> Outcome {
