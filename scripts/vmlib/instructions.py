@@ -28,10 +28,10 @@ PAGES = 64
 ROUNDS_OF_STATISTICS = 9
 # The traced calls: the call at the beginning of a span and its caller, and the same for the end. Both spans are those
 # for which the lock of the address space is held. (Functions in Rust cannot be traced, but the C functions that they
-# call can.)
+# call can. The compiler may inline take() in its only caller.)
 CALLS = ("down_read", "down_read_trylock", "up_read")
 LOCK = r"down_read(_trylock)? <-rust_helper_mmap_read"
-SPANS = {"referencing and protecting": (LOCK, r"up_read <-\S+8snapshot\S+4take"),
+SPANS = {"referencing and protecting": (LOCK, r"up_read <-\S+(8snapshot\S+4take|13take_snapshot)"),
          "restoring": (LOCK, r"up_read <-\S+8snapshot\S+7restore")}
 
 
