@@ -42,6 +42,11 @@ impl Spares {
         *self = Self::new();
     }
 
+    /// Whether the next fragment has no place.
+    pub(crate) fn are_full(&self) -> bool {
+        self.0.iter().all(Option::is_some)
+    }
+
     fn take(&mut self) -> Option<Frag> {
         self.0.iter_mut().find_map(Option::take)
     }

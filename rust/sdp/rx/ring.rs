@@ -63,9 +63,11 @@ impl Receiver<'_> {
     }
 
     /// Posts receives up to the target, as far as the receive buffer and the memory allow. If only
-    /// a few are missing, they are posted later ([`post_later`]).
+    /// a few are missing, they are posted later ([`post_later`]), unless there is memory to use again
+    /// that would otherwise be freed.
     pub(in crate::sdp) fn refill(&mut self) {
-        let later = post_later(self.receives_posted(), self.target());
+        let later =
+            post_later(self.receives_posted(), self.target()) && !self.ring.spares.are_full();
         while !later && self.wants_receive() {
             if self.prepare_one().is_err() {
                 self.sock.stats.inc(Counter::NoReceiveMemory);
