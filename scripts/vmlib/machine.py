@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0
 """A virtual machine under QEMU and the commands that run in it."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -299,13 +300,17 @@ class Vm:
         if self.process is None:
             return 0
         threads = f"/proc/{self.process.pid}/task"
-        seconds = 0.0
+        seconds = []
         for thread in os.listdir(threads):
-            with open(f"{threads}/{thread}/comm", encoding="utf-8") as comm:
+            # QEMU's other threads may end meanwhile.
+            with (contextlib.suppress(FileNotFoundError, ProcessLookupError),
+                  open(f"{threads}/{thread}/comm", encoding="utf-8") as comm,
+                  open(f"{threads}/{thread}/schedstat", encoding="ascii") as schedstat):
                 if re.fullmatch(r"(CPU \d+|ALL CPUs)/TCG\n", comm.read()):
-                    with open(f"{threads}/{thread}/schedstat", encoding="ascii") as schedstat:
-                        seconds += int(schedstat.read().split()[0]) / 1e9
-        return seconds
+                    seconds.append(int(schedstat.read().split()[0]) / 1e9)
+        if not seconds:
+            raise VmError(f"{self.name}: QEMU has no thread for a processor")
+        return sum(seconds)
 
     def alive(self) -> bool:
         return self.process is not None and self.process.poll() is None

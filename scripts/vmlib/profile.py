@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0
 """The instructions that a machine has executed, by address, function and owner (see tools/profile)."""
 
-import bisect
 import collections
 import re
 import socket
@@ -20,9 +19,8 @@ Functions: TypeAlias = collections.Counter[tuple[str, str]]
 
 MODULE = "ib_sdp"
 PROGRAMS = "programs"
-# The first address of the kernel, and that of its modules.
+# The first address of the kernel.
 KERNEL = 1 << 63
-MODULES = 0xffffffffc0000000
 # The plugin counts here what it has no counter for.
 OTHERS = (1 << 64) - 1
 
@@ -64,11 +62,13 @@ def counted(bench: Bench, work: Callable[[], T]) -> tuple[T, list[Blocks]]:
 
 def of_module(vm: Vm, blocks: Blocks) -> int:
     """The instructions of ib_sdp."""
-    # A module's code is one range; where the next one begins, it has ended.
-    begins = sorted((int(line.split()[5], 16), line.split()[0])
-                    for line in vm.check("cat /proc/modules").splitlines())
-    return sum(count for address, count in blocks.items() if MODULES <= address < OTHERS
-               and (at := bisect.bisect(begins, (address, "~"))) and begins[at - 1][1] == MODULE)
+    begins = {line.split()[0]: int(line.split()[5], 16) for line in vm.check("cat /proc/modules").splitlines()}
+    if MODULE not in begins:
+        raise VmError(f"{vm.name}: {MODULE} is not loaded")
+    # A module's code is one range, which ends before the next module's range.
+    first = begins[MODULE]
+    end = min((begin for begin in begins.values() if begin > first), default=OTHERS)
+    return sum(count for address, count in blocks.items() if first <= address < end)
 
 
 def by_function(vm: Vm, blocks: Blocks) -> Functions:
