@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from .apps import MACHINES, apps
-from .bench import Bench, Failure
+from .bench import Bench, Failure, wait_for
 from .crossover import crossover
 from .figures import FOLDER, figures
 from .figures import ROUNDS as ROUNDS_OF_FIGURES
@@ -238,13 +238,13 @@ def slabs_of_ours(bench: Bench, servers: Servers) -> list[float]:
     return found
 
 
-def hold(bench: Bench, servers: Servers, count: int) -> Job:
-    """Starts a program that holds idle connections."""
-    job = bench.a.spawn(f"{servers.prefix('sdp')} idle {count}")
+def hold(bench: Bench, servers: Servers, count: int, transport: str = "sdp", command: str = "idle") -> Job:
+    """Starts a program that holds connections, with sdpbench's command `idle` or `many`."""
+    job = bench.a.spawn(f"{servers.prefix(transport)} {command} {count}")
     end = time.monotonic() + 600
-    while not job.lines and not job.ended.is_set() and time.monotonic() < end:
+    while "ready" not in job.output and not job.ended.is_set() and time.monotonic() < end:
         time.sleep(0.5)
-    if not job.output.startswith("ready"):
+    if "ready" not in job.output:
         job.kill()
         raise VmError(f"{count} connections did not come about: {job.output}")
     time.sleep(3)
@@ -305,6 +305,16 @@ def memory(bench: Bench) -> None:
     left("and what another thousand adds to that", again, after)
 
 
+def in_use(bench: Bench, transport: str) -> int:
+    """The sockets of all machines. A connection of TCP whose close has been answered does not count."""
+    command = {"tcp": "awk '/^TCP:/ {print $3}' /proc/net/sockstat", "sdp": "wc -l </proc/net/sdp"}[transport]
+    return sum(int(vm.check(command)) for vm in bench.vms)
+
+
+def wait_until_in_use(bench: Bench, transport: str, count: int) -> None:
+    wait_for(lambda: in_use(bench, transport) <= count, 300, f"{transport}: connections do not end")
+
+
 def many(bench: Bench) -> None:
     """Many connections at a time between two small machines, each with requests and responses."""
     heading(f"{MANY} connections between machines of {SMALL_MIB} MiB, two requests of 64 bytes on each")
@@ -312,22 +322,14 @@ def many(bench: Bench) -> None:
     print(f"  {'':<8}{'per second':>12}{'per second':>12}{'connecting side':>20}{'accepting side':>20}{'after, s':>14}")
     for name in ("tcp", "sdp"):
         with Servers(bench) as servers:
+            idle = in_use(bench, name)
             before = [memory_of(vm) for vm in bench.vms]
-            job = bench.a.spawn(f"{servers.prefix(name)} many {MANY}")
-            end = time.monotonic() + 900
-            while not job.ended.is_set() and "ready" not in job.output and time.monotonic() < end:
-                time.sleep(0.2)
+            job = hold(bench, servers, MANY, name, "many")
             rates = dict(re.findall(r"^(connects|requests) ([\d.]+) /s$", job.output, re.MULTILINE))
-            if "ready" not in job.output:
-                job.kill()
-                raise VmError(f"{name}: {MANY} connections did not come about: {job.output}")
             during = [memory_of(vm) for vm in bench.vms]
             start = time.monotonic()
             job.kill()
-            # A connection of TCP whose close has been answered is not in use any more.
-            in_use = {"tcp": "awk '/^TCP:/ {print $3}' /proc/net/sockstat", "sdp": "wc -l </proc/net/sdp"}[name]
-            while any(int(vm.check(in_use)) > FEW for vm in bench.vms) and time.monotonic() < start + 300:
-                time.sleep(0.1)
+            wait_until_in_use(bench, name, idle)
             ended = time.monotonic() - start
         wait_for_no_sockets(bench)
         kib = [(d["all"] - d["programs"] - b["all"] + b["programs"]) / MANY / 1024

@@ -29,7 +29,7 @@ mod sock;
 use crate::crowd::Group;
 use crate::measure::Load;
 use crate::sock::Peer;
-use clap::{Parser, Subcommand};
+use clap::{value_parser, Parser, Subcommand};
 use sock::{Family, Mode};
 use std::io;
 use std::net::SocketAddrV4;
@@ -116,8 +116,8 @@ enum Command {
     Many {
         count: usize,
         /// Bytes of a request and of its answer.
-        #[arg(long, default_value_t = 64)]
-        size: usize,
+        #[arg(long, default_value_t = 64, value_parser = value_parser!(u16).range(1..=4096))]
+        size: u16,
         /// Requests on each connection.
         #[arg(long, default_value_t = 2)]
         rounds: usize,

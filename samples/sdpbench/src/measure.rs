@@ -254,22 +254,24 @@ pub(crate) fn idle(peer: Peer, count: usize) -> io::Result<()> {
     }
 }
 
-/// Requests that are on their way at a time in [`many`].
+/// Requests that are on their way at a time in [`many`]. The buffers of one socket can hold all of
+/// them.
 const ASKED: usize = 16;
 
 /// Makes `count` connections, sends `rounds` requests of `size` bytes on each and waits for the
 /// answers, which have the same size; then holds the connections, until killed.
-pub(crate) fn many(peer: Peer, count: usize, size: usize, rounds: usize) -> io::Result<()> {
+pub(crate) fn many(peer: Peer, count: usize, size: u16, rounds: usize) -> io::Result<()> {
     let mut held = Vec::with_capacity(count);
     let start = Instant::now();
     for _ in 0..count {
-        let mut stream = open(peer, Request::new(job::SHARE, wire(size)?))?;
+        let mut stream = open(peer, Request::new(job::MANY, 0))?;
         stream.read_exact(&mut [0])?;
         held.push(stream);
     }
     let per_second = |n: usize, start: Instant| n as f64 / start.elapsed().as_secs_f64();
     println!("connects {:.3} /s", per_second(count, start));
-    let (request, mut answer) = (vec![0; size], vec![0; size]);
+    let request = vec![0; size.into()];
+    let mut answer = request.clone();
     let all = count * rounds;
     let start = Instant::now();
     for turn in 0..all + ASKED {

@@ -27,7 +27,7 @@ pub(crate) mod job {
     /// what a connection costs shall be told from what a thread costs.
     pub(crate) const KEEP: u8 = b'K';
     /// Answer with one byte, then send back what comes, with one thread for all such connections.
-    pub(crate) const SHARE: u8 = b'M';
+    pub(crate) const MANY: u8 = b'M';
 }
 
 /// The first bytes of a connection.
@@ -108,7 +108,7 @@ pub(crate) fn serve(peer: Peer) -> io::Result<()> {
             kept.push(stream);
             continue;
         }
-        if request.job == job::SHARE {
+        if request.job == job::MANY {
             stream.write_all(b"!")?;
             let echo: &Arc<Echo> = match &mut echo {
                 Some(echo) => echo,
