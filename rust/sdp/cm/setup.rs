@@ -477,8 +477,13 @@ pub(super) fn rejected_errno(event: &cm::Event, refusal: Option<Refusal>) -> Err
     match event.status {
         STALE_CONN => ECONNRESET,
         TIMEOUT => ETIMEDOUT,
-        // iWARP reports an errno.
-        status if status < 0 => Error::from_errno(status),
+        // iWARP reports an errno: ECONNREFUSED or, depending on the driver, ECONNRESET for a
+        // rejection, and ECONNRESET if TCP's connection ends before the MPA reply has been read.
+        // TCP's connect() fails with ECONNREFUSED when the peer resets the attempt.
+        status if status < 0 => match Error::from_errno(status) {
+            e if e == ECONNRESET => ECONNREFUSED,
+            e => e,
+        },
         _ => ECONNREFUSED,
     }
 }
