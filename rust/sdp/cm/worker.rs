@@ -14,7 +14,11 @@ use kernel::sync::aref::{
     AlwaysRefCounted, //
 };
 use kernel::time::delay::fsleep;
-use kernel::time::Delta;
+use kernel::time::{
+    Delta,
+    Instant,
+    Monotonic, //
+};
 
 use super::setup::{
     refusal_of,
@@ -46,7 +50,8 @@ use crate::rdma::cm::{
 };
 use crate::sdp::conn::accept_queue::{
     self,
-    Place, //
+    Place,
+    OLD_MS, //
 };
 use crate::sdp::conn::cm_side::CmSide;
 use crate::sdp::conn::count::set_messages;
@@ -204,10 +209,31 @@ impl Worker<'_> {
         } else {
             accept_queue::reserve_or_park(&parent, self.sock.into())?
         };
-        if matches!(place, Place::Later) {
-            self.sock.start_timer(Alarm::Timeout, HANDSHAKE_MS);
+        match place {
+            Place::Given => self.cm.parked_since = None,
+            Place::Later => {
+                self.cm.parked_since.get_or_insert_with(Instant::now);
+                self.sock.start_timer(Alarm::Timeout, OLD_MS);
+            }
         }
         Ok(place)
+    }
+
+    /// Called when the timer of a child that waits for a place has expired: half-open connections
+    /// that now have the places may be old enough to lose theirs. Returns whether the child has
+    /// waited too long. Without this, silent peers that have taken all places would keep the child
+    /// waiting until their handshakes time out, and no later request need come.
+    fn waits_too_long(&self, since: Instant<Monotonic>) -> bool {
+        if since.elapsed().as_millis() >= HANDSHAKE_MS.into() {
+            return true;
+        }
+        // Without the child's lock, because this takes the listener's lock.
+        let parent = self.sock.lock().conn().lifetime.parent.clone();
+        if let Some(parent) = parent {
+            accept_queue::make_place(&parent, self.sock);
+        }
+        self.sock.start_timer(Alarm::Timeout, OLD_MS);
+        false
     }
 
     /// One event at a time, because the end of the connection drops the events that follow.
@@ -364,7 +390,17 @@ impl Worker<'_> {
                 drop(guard);
                 return self.connect_failed(ETIMEDOUT);
             }
-            State::HelloReceived => Counter::HandshakeTimeout,
+            State::HelloReceived => {
+                if let Some(since) = self.cm.parked_since {
+                    drop(guard);
+                    if !self.waits_too_long(since) {
+                        return;
+                    }
+                    guard = self.sock.lock();
+                }
+                self.cm.is_given_up = true;
+                Counter::HandshakeTimeout
+            }
             state if state.is_connected() && self.sock.sk().is_orphan() => {
                 if close::orphan_gets_on(&mut guard) {
                     return;
@@ -417,8 +453,12 @@ impl Worker<'_> {
     }
 
     /// Called after the queues and the id were released: checks, by the last events, whether a
-    /// child that no program has was up for the peer.
+    /// child that no program has was up for the peer. A child that was given up stays unknown to
+    /// programs: on iWARP, its CM reports its end like that of an established connection.
     fn last_of_child(&mut self) {
+        if self.cm.is_given_up {
+            return;
+        }
         self.first_receive();
         while let Some(event) = self.next_event() {
             if matches!(event.kind, Kind::Established | Kind::Disconnected) {

@@ -348,6 +348,22 @@ pub(crate) fn reserve_or_park(listener: &SdpSock, child: ARef<SdpSock>) -> Resul
     is_parked.map(|()| Place::Later)
 }
 
+/// Gives the place of a half-open connection whose peer has not answered for long to a connection
+/// that waits for one, if `child` still waits.
+pub(crate) fn make_place(listener: &SdpSock, child: &SdpSock) {
+    let mut queue = listener.accepts.lock();
+    if queue.parked(child).is_none() {
+        return;
+    }
+    let Some(old) = queue.evict() else {
+        return;
+    };
+    listener.sk().acceptq_remove();
+    queue.fill_places(listener.sk());
+    drop(queue);
+    end(listener, &old);
+}
+
 /// Whether a connection that has asked for a place has one now. Then its worker, which calls this,
 /// begins to answer; from now on, other threads may end the connection.
 ///

@@ -3,6 +3,10 @@
 //! State that only the worker of a socket uses.
 
 use kernel::sync::aref::ARef;
+use kernel::time::{
+    Instant,
+    Monotonic, //
+};
 
 use super::sock::SdpSock;
 use crate::kern::debugfs::Folder;
@@ -18,6 +22,10 @@ pub(crate) struct CmSide {
     pub(in crate::sdp) child: Option<ARef<SdpSock>>,
     /// Whether a child has asked for a place in its listener's backlog.
     pub(in crate::sdp) has_asked: bool,
+    /// When a child without a place began to wait for one, as long as it waits.
+    pub(in crate::sdp) parked_since: Option<Instant<Monotonic>>,
+    /// The peer has not completed the connection of a child in time.
+    pub(in crate::sdp) is_given_up: bool,
     /// The peer may know that the connection is established.
     pub(in crate::sdp) is_up: bool,
     /// The debugfs folder of a connection that is or was established, until everything is released.
@@ -31,6 +39,8 @@ impl CmSide {
             offer: None,
             child: None,
             has_asked: false,
+            parked_since: None,
+            is_given_up: false,
             is_up: false,
             folder: None,
         }
