@@ -11,10 +11,10 @@ from vmlib.bench import Bench, expect, test, wait_for
 from vmtests.peer import lose_acknowledgements
 
 
-def attack(bench: Bench, group: str) -> None:
-    """Runs all attacks of a group. The failure names the attacks that the module did not withstand."""
+def attack(bench: Bench, *groups: str) -> None:
+    """Runs all attacks of some groups. The failure names the attacks that the module did not withstand."""
     scale = f"--timeout-scale {bench.limit(1)}" + (" --every 16" if bench.kind == "debug" else "")
-    job = bench.a.spawn(f"exec hostile --local {bench.address(bench.a)} {scale} {group}.")
+    job = bench.a.spawn(f"exec hostile --local {bench.address(bench.a)} {scale} {' '.join(groups)}")
     status = bench.finish(job, 400)
     reader = ktap.Reader()
     results = [found for line in job.lines for found in reader.feed(line)] + reader.end()
@@ -26,97 +26,111 @@ def attack(bench: Bench, group: str) -> None:
 @test(machines=1)
 def honest_control(bench: Bench) -> None:
     """The same program without an attack: failures of the other tests are due to the attacks."""
-    attack(bench, "control")
+    attack(bench, "control.")
 
 
 @test(machines=1, core=("debug",))
 def bad_hello(bench: Bench) -> None:
-    attack(bench, "hello")
+    attack(bench, "hello.")
 
 
 @test(machines=1, core=("debug",))
 def bad_answer(bench: Bench) -> None:
-    attack(bench, "hello_ack")
+    attack(bench, "hello_ack.")
 
 
 @test(machines=1, core=("debug",))
 def half_open(bench: Bench) -> None:
-    attack(bench, "pending")
+    attack(bench, "pending.")
 
 
 @test(machines=1, core=("debug",))
 def bad_messages(bench: Bench) -> None:
-    attack(bench, "stream")
+    attack(bench, "stream.")
 
 
 @test(machines=1, core=("debug",))
 def urgent_data(bench: Bench) -> None:
     """Urgent bytes that are announced and never sent, sent without announcement, or sent among adverts."""
-    attack(bench, "urgent")
+    attack(bench, "urgent.")
 
 
 @test(machines=1, core=("debug",))
 def abort_in_every_state(bench: Bench) -> None:
-    attack(bench, "abort")
+    attack(bench, "abort.")
 
 
 @test(machines=1, core=("debug",))
 def floods(bench: Bench) -> None:
-    attack(bench, "flood")
+    attack(bench, "flood.")
 
 
 @test(machines=1, core=("debug",))
 def foreign_memory(bench: Bench) -> None:
     """RDMA Read and Write with keys and addresses that were never advertised."""
-    attack(bench, "rdma")
+    attack(bench, "rdma.")
 
 
 @test(machines=1, core=("debug",))
 def adverts(bench: Bench) -> None:
     """Adverts of memory that does not exist; Reads of memory that is not, or no longer, advertised."""
-    attack(bench, "adverts")
+    attack(bench, "adverts.")
 
 
 @test(machines=1, core=("debug",))
 def sink_adverts(bench: Bench) -> None:
     """The same with sink adverts and Writes."""
-    attack(bench, "sinks")
+    attack(bench, "sinks.")
 
 
 @test(machines=1, core=("stock",))
 def orphans(bench: Bench) -> None:
     """A peer that reads slowly the bytes that a closed socket has sent."""
-    attack(bench, "orphans")
+    attack(bench, "orphans.")
 
 
 @test(machines=1, core=("stock",))
 def idle_receives(bench: Bench) -> None:
     """A peer that has had the receives enlarged and then sends nothing, or breaks the rules."""
-    attack(bench, "resize")
+    attack(bench, "resize.")
 
 
 @test(machines=1, core=("debug",))
 def later_reads(bench: Bench) -> None:
     """Memory of a send() that has returned, read while it is advertised and afterwards."""
-    attack(bench, "later")
+    attack(bench, "later.")
 
 
 @test(machines=1, core=("debug",))
 def early_receives(bench: Bench) -> None:
     """Adverts for receives that return early: the memory is not as advertised, or its advert ends early."""
-    attack(bench, "early")
+    attack(bench, "early.")
 
 
 @test(machines=1, core=("debug",))
 def vanished(bench: Bench) -> None:
-    attack(bench, "vanish")
+    attack(bench, "vanish.")
 
 
 @test(kinds=("stock",), adapter="pvrdma")
 def memory_over_the_adapter(bench: Bench) -> None:
     """Reads and Writes of memory that is not, or no longer, advertised: the adapter has its own checks of keys."""
     for group in ("rdma", "adverts", "sinks", "later"):
-        attack(bench, group)
+        attack(bench, f"{group}.")
+
+
+@test(machines=1, adapter="siw", core=("stock",))
+def over_iwarp(bench: Bench) -> None:
+    """The attacks over iWARP, where a rule has other causes and other ends."""
+    attack(bench, "control.", "hello.", "hello_ack.", "abort.", "flood.", "rdma.", "adverts.", "later.",
+           "pending.full_backlog")
+
+
+@test(machines=1, adapter="siw", core=())
+def all_over_iwarp(bench: Bench) -> None:
+    """The attacks over iWARP that wait for time-outs, or that do not depend on the adapter."""
+    for group in ("pending", "stream", "urgent", "early", "sinks", "orphans", "resize", "vanish"):
+        attack(bench, f"{group}.")
 
 
 @test(breaks=True, kinds=("stock",))

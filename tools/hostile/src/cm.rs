@@ -154,6 +154,27 @@ impl Id {
         self.id
     }
 
+    /// Whether the id's device uses iWARP; false as long as the id has no device.
+    pub(crate) fn is_iwarp(&self) -> bool {
+        // SAFETY: the id is valid; its device, if any, lives as long as the id.
+        unsafe {
+            let verbs = (*self.id).verbs;
+            !verbs.is_null() && (*(*verbs).device).transport_type == ffi::IBV_TRANSPORT_IWARP
+        }
+    }
+
+    /// Waits until the peer has accepted this side's request; the event has the peer's private
+    /// data. On iWARP the connection is complete then. With other transports this side completes
+    /// it by [`Id::establish`].
+    pub(crate) fn accepted(&self, limit: Duration) -> Result<Event> {
+        let kind = if self.is_iwarp() {
+            ffi::RDMA_CM_EVENT_ESTABLISHED
+        } else {
+            ffi::RDMA_CM_EVENT_CONNECT_RESPONSE
+        };
+        self.expect(kind, limit)
+    }
+
     /// Waits for any event of this id.
     pub(crate) fn event(&self, limit: Duration) -> Result<Event> {
         self.channel
@@ -259,8 +280,11 @@ impl Id {
         )
     }
 
-    /// Tells the peer's CM that the connection is complete.
+    /// Tells the peer's CM that the connection is complete. On iWARP the CM does so itself.
     pub(crate) fn establish(&self) -> Result<()> {
+        if self.is_iwarp() {
+            return Ok(());
+        }
         // SAFETY: the id is valid.
         checked(unsafe { ffi::rdma_establish(self.id) }, "rdma_establish")
     }

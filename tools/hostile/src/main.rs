@@ -105,7 +105,13 @@ fn main() -> ExitCode {
         eprintln!("hostile: no attack has such a name");
         return ExitCode::from(2);
     }
-    let ctx = Ctx::new(local, LIMIT * args.timeout_scale, args.every, args.port);
+    let ctx = match Ctx::new(local, LIMIT * args.timeout_scale, args.every, args.port) {
+        Ok(ctx) => ctx,
+        Err(why) => {
+            eprintln!("hostile: {why}");
+            return ExitCode::from(2);
+        }
+    };
     if run::all(&attacks, &ctx) {
         ExitCode::SUCCESS
     } else {

@@ -49,6 +49,8 @@ pub(crate) struct Peer {
     pub(crate) is_aborted: bool,
     /// Whether the victim's CM has ended the connection.
     is_disconnected: bool,
+    /// The victim's DisConn has arrived, and must be acknowledged.
+    owes_acknowledgement: bool,
 }
 
 impl Peer {
@@ -83,6 +85,7 @@ impl Peer {
             broken: None,
             is_aborted: false,
             is_disconnected: false,
+            owes_acknowledgement: false,
         })
     }
 
@@ -101,6 +104,44 @@ impl Peer {
             .ok_or_else(|| Fail::new("no queue pair"))?;
         queue.ready(&self.id)?;
         Ok(queue.number())
+    }
+
+    /// Completes a connection whose request the victim has accepted.
+    pub(crate) fn complete(&mut self) -> Result<()> {
+        if self.id.is_iwarp() {
+            return self.send_first();
+        }
+        self.ready()?;
+        self.id.establish()
+    }
+
+    /// Sends the message without which the side that has accepted must not send on iWARP, waits for
+    /// the answer, and announces the receive that the answer has used. Until the answer arrives,
+    /// empty Writes follow: soft-iWARP may leave the message in TCP's queue until more bytes arrive.
+    fn send_first(&mut self) -> Result<()> {
+        self.send(Body::Data, &[])?;
+        let end = Instant::now() + self.limit;
+        while self.heard.is_empty() && !self.is_over() {
+            expect(Instant::now() < end, || {
+                "no answer to the first message".to_owned()
+            })?;
+            sleep(Duration::from_millis(20));
+            self.pump()?;
+            if self.heard.is_empty() && self.queue()?.is_idle() {
+                self.queue()?.rdma(false, 0, 0, 0)?;
+            }
+        }
+        self.heard.clear();
+        self.send(Body::Data, &[])
+    }
+
+    /// Answers the first message of a victim that has connected over iWARP.
+    pub(crate) fn answer_first(&mut self) -> Result<()> {
+        if !self.id.is_iwarp() {
+            return Ok(());
+        }
+        self.hear(Mid::Data)?;
+        self.send(Body::Data, &[])
     }
 
     fn has_room(&self) -> bool {
@@ -136,11 +177,12 @@ impl Peer {
         }
         if self.gives_credits
             && !self.is_over()
-            && self.credits.wants_update()
+            && (self.credits.wants_update() || self.owes_acknowledgement)
             && self.credits.may_send(Body::Data.class(0))
             && self.has_room()
         {
             self.send_now(Body::Data, &[])?;
+            self.owes_acknowledgement = false;
         }
         Ok(())
     }
@@ -162,6 +204,7 @@ impl Peer {
         self.credits
             .received(&message.hdr)
             .map_err(|why| Fail::new(format!("the module broke a rule: {}", why.name())))?;
+        self.owes_acknowledgement |= message.body == Body::DisConn && self.id.is_iwarp();
         let at = message.payload_offset as usize;
         self.inbox.extend_from_slice(rest.get(at..).unwrap_or(&[]));
         self.heard.push(message.body);
@@ -299,6 +342,22 @@ impl Peer {
         self.until("completion of the sends", |p| {
             p.is_over() || p.queue.as_ref().is_some_and(Queue::is_idle)
         })
+    }
+
+    /// Whether a completion of this side's operation shows that the victim's adapter has carried
+    /// it out. On iWARP, all but Reads are complete when TCP has their bytes.
+    pub(crate) fn is_end_to_end(&self, read: bool) -> bool {
+        read || !self.id.is_iwarp()
+    }
+
+    /// Checks the status with which this side's adapter has reported a refused operation, if it has
+    /// reported any. On iWARP the refusal only ends the connection, with any status.
+    pub(crate) fn expect_access_error(&self) -> Result<()> {
+        let status = self.broken;
+        expect(
+            self.id.is_iwarp() || status.is_none_or(|s| s == ffi::IBV_WC_REM_ACCESS_ERR),
+            || format!("the victim's adapter answered with status {status:?}"),
+        )
     }
 
     /// Waits for this many bytes of the stream, and removes them.

@@ -82,77 +82,54 @@ pub(crate) enum Completion {
     Failed(ffi::ibv_wc_status),
 }
 
-/// The queue pair of one connection.
+/// A queue pair with its completion queue and protection domain.
 ///
 /// # Invariants
 ///
 /// All pointers are valid or null, and belong to the device of an id that
 /// outlives this value.
-pub(crate) struct Queue {
+pub(crate) struct QueuePair {
     pd: *mut ffi::ibv_pd,
     cq: *mut ffi::ibv_cq,
     qp: *mut ffi::ibv_qp,
-    mr: *mut ffi::ibv_mr,
-    /// Memory that the peer may read.
-    loans: Vec<Loan>,
-    /// Pages of other owners, from which messages can be sent.
-    regions: Vec<Region>,
-    area: Area,
-    sends: usize,
-    in_flight: usize,
 }
 
-impl Queue {
+impl QueuePair {
     /// Creates a queue pair on the id's device. Receives can be posted to it.
-    pub(crate) fn new(id: &Id) -> Result<Queue> {
-        let mut queue = Queue {
+    pub(crate) fn new(id: &Id, sends: usize, receives: usize) -> Result<QueuePair> {
+        let mut pair = QueuePair {
             pd: ptr::null_mut(),
             cq: ptr::null_mut(),
             qp: ptr::null_mut(),
-            mr: ptr::null_mut(),
-            loans: Vec::new(),
-            regions: Vec::new(),
-            area: Area::new()?,
-            sends: 0,
-            in_flight: 0,
         };
         // SAFETY: the id is valid and has a device; every result is checked.
         unsafe {
             let context = (*id.as_ptr()).verbs;
-            queue.pd = ffi::ibv_alloc_pd(context);
-            if queue.pd.is_null() {
+            pair.pd = ffi::ibv_alloc_pd(context);
+            if pair.pd.is_null() {
                 return Err(errno_fail("ibv_alloc_pd"));
             }
-            let depth = (RECV_SLOTS + SEND_SLOTS) as i32;
-            queue.cq = ffi::ibv_create_cq(context, depth, ptr::null_mut(), ptr::null_mut(), 0);
-            if queue.cq.is_null() {
+            let depth = (sends + receives) as i32;
+            pair.cq = ffi::ibv_create_cq(context, depth, ptr::null_mut(), ptr::null_mut(), 0);
+            if pair.cq.is_null() {
                 return Err(errno_fail("ibv_create_cq"));
             }
-            queue.mr = ffi::ibv_reg_mr(
-                queue.pd,
-                queue.area.base.cast(),
-                AREA,
-                ffi::IBV_ACCESS_LOCAL_WRITE as i32,
-            );
-            if queue.mr.is_null() {
-                return Err(errno_fail("ibv_reg_mr"));
-            }
             let mut init: ffi::ibv_qp_init_attr = std::mem::zeroed();
-            init.send_cq = queue.cq;
-            init.recv_cq = queue.cq;
-            init.cap.max_send_wr = SEND_SLOTS as u32;
-            init.cap.max_recv_wr = RECV_SLOTS as u32;
+            init.send_cq = pair.cq;
+            init.recv_cq = pair.cq;
+            init.cap.max_send_wr = sends as u32;
+            init.cap.max_recv_wr = receives as u32;
             init.cap.max_send_sge = 1;
             init.cap.max_recv_sge = 1;
             init.qp_type = ffi::IBV_QPT_RC;
             init.sq_sig_all = 1;
-            queue.qp = ffi::ibv_create_qp(queue.pd, &mut init);
-            if queue.qp.is_null() {
+            pair.qp = ffi::ibv_create_qp(pair.pd, &mut init);
+            if pair.qp.is_null() {
                 return Err(errno_fail("ibv_create_qp"));
             }
         }
-        queue.modify(id, ffi::IBV_QPS_INIT)?;
-        Ok(queue)
+        pair.modify(id, ffi::IBV_QPS_INIT)?;
+        Ok(pair)
     }
 
     /// Moves the queue pair to a state, with the attributes that the CM provides.
@@ -182,15 +159,91 @@ impl Queue {
         )
     }
 
-    /// Makes the queue pair ready for both directions. The CM must know the peer.
-    pub(crate) fn ready(&self, id: &Id) -> Result<()> {
-        self.modify(id, ffi::IBV_QPS_RTR)?;
-        self.modify(id, ffi::IBV_QPS_RTS)
-    }
-
     pub(crate) fn number(&self) -> u32 {
         // SAFETY: the queue pair is valid.
         unsafe { (*self.qp).qp_num }
+    }
+
+    /// Destroys the queue pair only, so that nothing uses its memory any more.
+    fn stop(&mut self) {
+        if !self.qp.is_null() {
+            // SAFETY: by the type invariant; the pointer is not used again.
+            unsafe { ffi::ibv_destroy_qp(self.qp) };
+            self.qp = ptr::null_mut();
+        }
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        self.stop();
+        // SAFETY: by the type invariant; the queue pair is destroyed first.
+        unsafe {
+            if !self.cq.is_null() {
+                ffi::ibv_destroy_cq(self.cq);
+            }
+            if !self.pd.is_null() {
+                ffi::ibv_dealloc_pd(self.pd);
+            }
+        }
+    }
+}
+
+/// The queue pair of one connection, with memory for its messages.
+///
+/// # Invariants
+///
+/// The region is valid, and belongs to the domain of `pair`.
+pub(crate) struct Queue {
+    pair: QueuePair,
+    mr: *mut ffi::ibv_mr,
+    /// Memory that the peer may read.
+    loans: Vec<Loan>,
+    /// Pages of other owners, from which messages can be sent.
+    regions: Vec<Region>,
+    area: Area,
+    sends: usize,
+    in_flight: usize,
+}
+
+impl Queue {
+    /// Creates a queue pair on the id's device. Receives can be posted to it.
+    pub(crate) fn new(id: &Id) -> Result<Queue> {
+        let pair = QueuePair::new(id, SEND_SLOTS, RECV_SLOTS)?;
+        let area = Area::new()?;
+        let mut access = ffi::IBV_ACCESS_LOCAL_WRITE;
+        if id.is_iwarp() {
+            // The answer to a Read is a kind of Write on iWARP.
+            access |= ffi::IBV_ACCESS_REMOTE_WRITE;
+        }
+        // SAFETY: the domain is valid, and the memory outlives the region; the result is checked.
+        let mr = unsafe { ffi::ibv_reg_mr(pair.pd, area.base.cast(), AREA, access as i32) };
+        if mr.is_null() {
+            return Err(errno_fail("ibv_reg_mr"));
+        }
+        Ok(Queue {
+            pair,
+            mr,
+            loans: Vec::new(),
+            regions: Vec::new(),
+            area,
+            sends: 0,
+            in_flight: 0,
+        })
+    }
+
+    /// Makes the queue pair ready for both directions. The CM must know the peer. On iWARP the CM
+    /// does so itself.
+    pub(crate) fn ready(&self, id: &Id) -> Result<()> {
+        if id.is_iwarp() {
+            return Ok(());
+        }
+        self.pair.modify(id, ffi::IBV_QPS_RTR)?;
+        self.pair.modify(id, ffi::IBV_QPS_RTS)
+    }
+
+    pub(crate) fn number(&self) -> u32 {
+        self.pair.number()
     }
 
     /// Posts the receive `slot`, below [`RECV_SLOTS`].
@@ -207,9 +260,9 @@ impl Queue {
             wr.wr_id = slot as u64;
             wr.sg_list = &mut sge;
             wr.num_sge = 1;
-            let post = (*(*self.qp).context).ops.post_recv;
+            let post = (*(*self.pair.qp).context).ops.post_recv;
             let post = post.ok_or_else(|| Fail::new("the provider has no post_recv"))?;
-            checked(post(self.qp, &mut wr, &mut bad), "ibv_post_recv")
+            checked(post(self.pair.qp, &mut wr, &mut bad), "ibv_post_recv")
         }
     }
 
@@ -243,7 +296,7 @@ impl Queue {
     pub(crate) unsafe fn register(&mut self, pages: &Pages) -> Result<u32> {
         // SAFETY: the domain is valid and is freed after the regions; the rest is the caller's
         // promise.
-        let region = unsafe { Region::new(self.pd, pages)? };
+        let region = unsafe { Region::new(self.pair.pd, pages)? };
         let key = region.lkey();
         self.regions.push(region);
         Ok(key)
@@ -297,7 +350,7 @@ impl Queue {
     /// Lets the peer read a copy of `bytes`.
     pub(crate) fn lend(&mut self, bytes: &[u8]) -> Result<Lent> {
         // SAFETY: the domain is valid, and is freed after the loans.
-        let loan = unsafe { Loan::new(self.pd, bytes)? };
+        let loan = unsafe { Loan::new(self.pair.pd, bytes)? };
         let lent = loan.lent();
         self.loans.push(loan);
         Ok(lent)
@@ -354,9 +407,9 @@ impl Queue {
                 wr.wr.rdma.remote_addr = remote_addr;
                 wr.wr.rdma.rkey = rkey;
             }
-            let post = (*(*self.qp).context).ops.post_send;
+            let post = (*(*self.pair.qp).context).ops.post_send;
             let post = post.ok_or_else(|| Fail::new("the provider has no post_send"))?;
-            post(self.qp, &mut wr, &mut bad)
+            post(self.pair.qp, &mut wr, &mut bad)
         };
         checked(ret, "ibv_post_send")?;
         self.in_flight += 1;
@@ -368,9 +421,9 @@ impl Queue {
         // SAFETY: zero is a valid value; the queue and the place are valid.
         let (n, wc) = unsafe {
             let mut wc: ffi::ibv_wc = std::mem::zeroed();
-            let poll = (*(*self.cq).context).ops.poll_cq;
+            let poll = (*(*self.pair.cq).context).ops.poll_cq;
             let poll = poll.ok_or_else(|| Fail::new("the provider has no poll_cq"))?;
-            (poll(self.cq, 1, &mut wc), wc)
+            (poll(self.pair.cq, 1, &mut wc), wc)
         };
         if n < 0 {
             return Err(Fail::new("ibv_poll_cq failed"));
@@ -396,22 +449,10 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // SAFETY: by the type invariant; the queue pair is destroyed before its memory.
-        unsafe {
-            if !self.qp.is_null() {
-                ffi::ibv_destroy_qp(self.qp);
-            }
-            self.loans.clear();
-            self.regions.clear();
-            if !self.mr.is_null() {
-                ffi::ibv_dereg_mr(self.mr);
-            }
-            if !self.cq.is_null() {
-                ffi::ibv_destroy_cq(self.cq);
-            }
-            if !self.pd.is_null() {
-                ffi::ibv_dealloc_pd(self.pd);
-            }
-        }
+        self.pair.stop();
+        self.loans.clear();
+        self.regions.clear();
+        // SAFETY: by the type invariant; the queue pair that used the memory is destroyed.
+        unsafe { ffi::ibv_dereg_mr(self.mr) };
     }
 }

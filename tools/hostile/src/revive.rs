@@ -5,7 +5,6 @@
 
 use crate::cm::Channel;
 use crate::fail::{expect, Fail, Result, Step};
-use crate::ffi;
 use crate::peer::{wire, Peer};
 use crate::session::{hello, resolved, POSTED};
 use crate::sock::Sock;
@@ -54,15 +53,14 @@ pub(crate) fn attack(addr: SocketAddrV4, limit: Duration) -> Result<()> {
     };
     let number = peer.queue()?.number();
     peer.id.connect(&hello.encode(), number)?;
-    let event = peer.id.expect(ffi::RDMA_CM_EVENT_CONNECT_RESPONSE, limit)?;
+    let event = peer.id.accepted(limit)?;
     let mut room = [0; HELLO_ACK_ROOM];
     for (to, from) in room.iter_mut().zip(&event.private) {
         *to = *from;
     }
     let ack = HelloAck::decode(&room).map_err(|why| Fail::new(why.name()))?;
     peer.credits.set_peer_limit(ack.bufs);
-    peer.ready()?;
-    peer.id.establish()?;
+    peer.complete()?;
     // This tells the victim that the connection is complete, if the CM has not done so.
     peer.send(Body::Data, &[1])?;
 

@@ -146,7 +146,8 @@ fn key_of_nobody(ctx: &Ctx) -> Result<()> {
         let mut session = open(ctx)?;
         let advert = Body::SrcAvail { len, rkey, addr };
         session.peer.send(advert, &pattern(3, 10))?;
-        session.expect_death(libc::EPROTO, &moves(&[("read_refused", 1)]))?;
+        let (errno, counter) = ctx.told_of_refusal();
+        session.expect_death(errno, &moves(&[(counter, 1)]))?;
     }
     Ok(())
 }

@@ -271,7 +271,7 @@ impl Pair {
         }
         to.ready(&other)?;
         other.accept(&[], to.number())?;
-        one.expect(ffi::RDMA_CM_EVENT_CONNECT_RESPONSE, ctx.limit)?;
+        one.accepted(ctx.limit)?;
         from.ready(&one)?;
         one.establish()?;
         let _ids = (one, other);
@@ -374,8 +374,9 @@ fn lies_about_length(ctx: &Ctx) -> Result<()> {
             let seen = attacked.seen(ctx)?;
             expect(seen.right <= there, || format!("{seen:?}"))?;
             let early = attacked.early()? > 0;
-            attacked.expect_death(&seen, &[libc::EPROTO], &["read_refused"])?;
-            let refused = moves(&[("read_refused", 1)]);
+            let (errno, counter) = ctx.told_of_refusal();
+            attacked.expect_death(&seen, &[errno], &[counter])?;
+            let refused = moves(&[(counter, 1)]);
             attacked.session.expect_counted(&refused)?;
             if odd > 0 {
                 // No call returns before the head has arrived, nor if the rest fails at once.
@@ -397,8 +398,9 @@ fn key_of_nobody(ctx: &Ctx) -> Result<()> {
         attacked.advertise(BYTES)?;
         let seen = attacked.seen(ctx)?;
         let early = attacked.early()? > 0;
-        attacked.expect_death(&seen, &[libc::EPROTO], &["read_refused"])?;
-        let refused = moves(&[("read_refused", 1)]);
+        let (errno, counter) = ctx.told_of_refusal();
+        attacked.expect_death(&seen, &[errno], &[counter])?;
+        let refused = moves(&[(counter, 1)]);
         attacked.session.expect_counted(&refused)?;
         expect(seen.right == 0, || format!("{seen:?}"))?;
         if odd > 0 {
@@ -412,10 +414,7 @@ fn key_of_nobody(ctx: &Ctx) -> Result<()> {
 
 /// Takes the advert back, and withdraws the memory without waiting for the answer.
 fn cancels_and_forgets(ctx: &Ctx) -> Result<()> {
-    let deaths = [
-        (libc::EPROTO, "read_refused"),
-        (libc::ECONNRESET, "reset_by_peer"),
-    ];
+    let deaths = [ctx.told_of_refusal(), (libc::ECONNRESET, "reset_by_peer")];
     cancelled(ctx, &pattern(35, MANY), &deaths, |peer| {
         peer.queue()?.take_back();
         await_answer(peer)?;
@@ -437,7 +436,8 @@ fn takes_memory_back(ctx: &Ctx) -> Result<()> {
         if seen.fate == Fate::All {
             return Ok(false);
         }
-        attacked.expect_death(&seen, &[libc::EPROTO], &["read_refused"])?;
+        let (errno, counter) = ctx.told_of_refusal();
+        attacked.expect_death(&seen, &[errno], &[counter])?;
         Ok(early && seen.is_told_by_signal())
     })
 }

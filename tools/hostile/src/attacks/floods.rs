@@ -96,12 +96,17 @@ fn without_credits(ctx: &Ctx) -> Result<()> {
         let peer = &mut session.peer;
         peer.gives_credits = false;
         peer.is_deaf = true;
-        for mseq in 1..=400u32 {
+        // The announcement of this side's last message, or else that of its private data.
+        let last = match peer.last {
+            last if last.mseq > 0 => last,
+            first => Bsdh { bufs: 5, ..first },
+        };
+        for mseq in last.mseq + 1..=400u32 {
             let header = Bsdh {
                 len: 17,
                 mseq,
-                mseq_ack: 0,
-                bufs: 5,
+                mseq_ack: last.mseq_ack,
+                bufs: last.bufs,
                 ..data_header()
             };
             peer.send_raw(&wire(&header, Body::Data, b"x"))?;

@@ -186,7 +186,8 @@ fn rejection(ctx: &Ctx, addr: SocketAddrV4, private: &[u8]) -> Result<Option<Ref
     let queue = Queue::new(&id)?;
     id.connect(private, queue.number())?;
     let event = id.expect(ffi::RDMA_CM_EVENT_REJECTED, ctx.limit)?;
-    expect(event.status == CONSUMER_DEFINED, || {
+    // iWARP does not tell rejections by the CM from those by its user.
+    expect(id.is_iwarp() || event.status == CONSUMER_DEFINED, || {
         format!("rejected by the CM itself, with status {}", event.status)
     })?;
     Ok(Refusal::decode(&event.private))

@@ -51,6 +51,20 @@ pub(crate) fn all() -> Vec<Attack> {
     .concat()
 }
 
+/// Why an attack cannot be made over iWARP.
+pub(crate) fn impossible(name: &str) -> Option<&'static str> {
+    match name {
+        // The victim must get stuck by receives that are announced and not posted.
+        "hello_ack.silence" | "abort.fin_wait_1" | "abort.last_ack" | "abort.closing"
+        | "abort.orphan" => Some("a message without a receive ends the connection"),
+        "early.never_answers" | "vanish.then_victim_closes" => {
+            Some("TCP tells the victim of the end of the queue pair")
+        }
+        "sinks.read_instead" => Some("soft-iWARP does not check whether a key allows Reads"),
+        _ => None,
+    }
+}
+
 impl Clone for Attack {
     fn clone(&self) -> Attack {
         Attack { ..*self }

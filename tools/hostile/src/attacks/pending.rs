@@ -6,6 +6,7 @@ use crate::cm::{Channel, Id};
 use crate::counters::Counters;
 use crate::fail::{expect, Result, Step};
 use crate::ffi;
+use crate::queue::QueuePair;
 use crate::session::{hello, normal_connection, resolved, sockets, Ctx, POSTED};
 use crate::sock::Sock;
 use std::net::SocketAddrV4;
@@ -58,8 +59,15 @@ fn made_up_qp(addr: SocketAddrV4, n: usize) -> u32 {
     0x10_0000 + u32::from(addr.port() % 8192) * 1024 + n as u32
 }
 
-/// Sends `count` requests that stay half open as long as the ids exist.
-fn half_open(addr: SocketAddrV4, count: usize, limit: Duration) -> Result<Vec<Id>> {
+/// A request that stays half open as long as this value exists. The fields are dropped in this
+/// order: the queue pair uses the id's device.
+struct HalfOpen {
+    _pair: Option<QueuePair>,
+    _id: Id,
+}
+
+/// Sends `count` requests that stay half open as long as the values exist.
+fn half_open(addr: SocketAddrV4, count: usize, limit: Duration) -> Result<Vec<HalfOpen>> {
     let channel = Channel::new()?;
     (0..count)
         .map(|n| half_open_one(&channel, addr, n, limit))
@@ -72,12 +80,29 @@ fn half_open_one(
     addr: SocketAddrV4,
     n: usize,
     limit: Duration,
-) -> Result<Id> {
+) -> Result<HalfOpen> {
     let id = Id::new(channel)?;
     // Events of earlier ids do not matter here: they are answers, which are not accepted.
     resolve_among_others(&id, addr, limit).step(&format!("request {n}"))?;
-    id.connect(&hello(POSTED).encode(), made_up_qp(addr, n))?;
-    Ok(id)
+    request_nothing(id, addr, n).step(&format!("request {n}"))
+}
+
+/// Sends a request for the `n`-th connection, which this side does not complete. On iWARP, the CM
+/// needs a queue pair and completes the connection, but this side does not send the first message.
+fn request_nothing(id: Id, addr: SocketAddrV4, n: usize) -> Result<HalfOpen> {
+    let pair = if id.is_iwarp() {
+        Some(QueuePair::new(&id, 1, 1)?)
+    } else {
+        None
+    };
+    let number = pair
+        .as_ref()
+        .map_or_else(|| made_up_qp(addr, n), QueuePair::number);
+    id.connect(&hello(POSTED).encode(), number)?;
+    Ok(HalfOpen {
+        _pair: pair,
+        _id: id,
+    })
 }
 
 /// As `Id::resolve`, on a channel that also receives answers to the requests of other ids.
@@ -115,7 +140,8 @@ fn full_backlog(ctx: &Ctx) -> Result<()> {
         found_no_place(&before)
     })?;
     let children = count_sockets()?;
-    expect(children <= 8, || {
+    // With iWARP, requests that find no place wait for one.
+    expect(children <= 8 || ctx.is_iwarp, || {
         format!("a backlog of 4 holds {children} sockets")
     })?;
     await_true(
@@ -126,9 +152,9 @@ fn full_backlog(ctx: &Ctx) -> Result<()> {
     expect(!listener.has_connection()?, || {
         "accept() would have a half-open connection".to_owned()
     })?;
-    drop(ids);
     let here = Sock::connect(addr, ctx.limit * 4).step("a connection after them")?;
     let there = listener.accept(ctx.limit)?;
+    drop(ids);
     here.send(b"free")?;
     expect(there.recv(4)? == b"free", || "other bytes".to_owned())
 }
@@ -233,7 +259,13 @@ fn deferred_one_is_due_among_requests(ctx: &Ctx) -> Result<()> {
 /// A thousand half-open requests at a time, all within the backlog. All of them end, and their
 /// memory is freed.
 fn thousand(ctx: &Ctx) -> Result<()> {
-    let count = 1000 / ctx.every;
+    let count = if ctx.is_iwarp {
+        // Each request needs a queue pair of its own. The user-space driver of soft-iWARP
+        // (rdma-core 56) fails to create the 49th completion queue of a process.
+        40
+    } else {
+        1000 / ctx.every
+    };
     let addr = ctx.fresh();
     let listener = Sock::listen(addr, 2000, ctx.limit)?;
     let idle = count_sockets()?;
@@ -268,13 +300,12 @@ fn abandoned(ctx: &Ctx) -> Result<()> {
     let idle = count_sockets()?;
     let before = Counters::read()?;
     for round in 0..50 {
-        let id = resolved(addr, ctx.limit)?;
-        id.connect(&hello(POSTED).encode(), made_up_qp(addr, round))?;
+        let request = request_nothing(resolved(addr, ctx.limit)?, addr, round)?;
         if round % 2 == 1 {
             // Every second request is alive until the victim answers.
             sleep(Duration::from_millis(5));
         }
-        drop(id);
+        drop(request);
     }
     await_true("the victim gives all up", HANDSHAKE + ctx.limit, || {
         Ok(count_sockets()? <= idle)
@@ -283,7 +314,8 @@ fn abandoned(ctx: &Ctx) -> Result<()> {
     expect(illegal == 0, || {
         format!("{illegal} illegal state transitions")
     })?;
-    expect(!listener.has_connection()?, || {
+    // On iWARP the connection is up for a peer that has got the answer.
+    expect(ctx.is_iwarp || !listener.has_connection()?, || {
         "accept() would have an abandoned connection".to_owned()
     })
 }

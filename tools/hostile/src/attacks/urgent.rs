@@ -439,7 +439,8 @@ fn is_urgent_behind_what_is_not_there(ctx: &Ctx) -> Result<bool> {
     session
         .peer
         .send_flagged(FLAG_OOB_PRES, Body::Data, b"cU")?;
-    session.expect_death(libc::EPROTO, &moves(&[("read_refused", 1)]))?;
+    let (errno, counter) = ctx.told_of_refusal();
+    session.expect_death(errno, &moves(&[(counter, 1)]))?;
     if session.since("received_Data")? == before {
         return Ok(false);
     }
@@ -513,10 +514,11 @@ fn behind_what_is_taken_back(ctx: &Ctx) -> Result<()> {
     session.peer.send(nobody, b"")?;
     session.peer.send_flagged(FLAG_OOB_PRES, Body::Data, b"U")?;
     session.peer.send(Body::SrcAvailCancel, b"")?;
+    let (errno, counter) = ctx.told_of_refusal();
     session.expect_some_death(
-        &[libc::EPROTO],
+        &[libc::EPROTO, errno],
         &[
-            "read_refused",
+            counter,
             "violation_CancelBehindPayload",
             "aborted_violation",
         ],
