@@ -69,6 +69,16 @@ impl Mode {
     }
 }
 
+/// The bytes of a message without its payload, and their number.
+pub fn encode(header: &Bsdh, body: &Body) -> ([u8; BSDH_LEN + MAX_BODY], usize) {
+    let mut bytes = [0; BSDH_LEN + MAX_BODY];
+    wire::put(&mut bytes, 0, &header.encode());
+    let mut tail = [0; MAX_BODY];
+    let len = body.encode(&mut tail);
+    wire::put(&mut bytes, BSDH_LEN, &tail);
+    (bytes, BSDH_LEN.saturating_add(len))
+}
+
 /// The content of a message beyond its header, without payload.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Body {

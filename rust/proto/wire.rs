@@ -32,8 +32,9 @@ pub(super) fn u64_at(from: &[u8], at: usize) -> Option<u64> {
 }
 
 /// Writes `value` at `at`.
-pub(super) fn put(into: &mut [u8], at: usize, value: &[u8]) {
-    for (to, from) in into.iter_mut().skip(at).zip(value) {
-        *to = *from;
+pub(super) fn put<const N: usize>(into: &mut [u8], at: usize, value: &[u8; N]) {
+    let place = into.get_mut(at..).and_then(|rest| rest.first_chunk_mut());
+    if let Some(place) = place {
+        *place = *value;
     }
 }

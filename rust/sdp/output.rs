@@ -21,15 +21,14 @@ use crate::kern::errno::ENOTCONN;
 use crate::mm::frag::Frag;
 use crate::proto::bsdh::{
     Class,
-    BSDH_LEN,
     BSDH_LEN_U32, //
 };
 use crate::proto::credits::Credits;
 use crate::proto::message::{
+    encode,
     Body,
     Control,
-    InStream,
-    MAX_BODY, //
+    InStream, //
 };
 use crate::proto::policy::signal_now;
 use crate::proto::watchdog::Watchdog;
@@ -187,16 +186,8 @@ impl Output<'_> {
         let Some(header) = body.header(flags, payload, stamp) else {
             return Ok(false);
         };
-        let mut wire = [0u8; BSDH_LEN + MAX_BODY];
-        let mut tail = [0u8; MAX_BODY];
-        let len = BSDH_LEN + body.encode(&mut tail);
-        for (to, from) in wire
-            .iter_mut()
-            .zip(Iterator::chain(header.encode().iter(), &tail))
-        {
-            *to = *from;
-        }
         let limit = self.message_limit();
+        let (wire, len) = encode(&header, &body);
         let wire = wire.get(..len).unwrap_or(&wire);
         let (number, signal) = match self.post_wire(wire, frags, tag, with, limit) {
             Ok(posted) => posted,
