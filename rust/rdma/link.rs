@@ -6,6 +6,8 @@
 //! One CQ serves both directions. Only the holder of the socket lock polls the CQ, so the CQ is
 //! also the backlog. Its handler only schedules work.
 
+use core::mem::MaybeUninit;
+
 use kernel::alloc::Flags;
 use kernel::error::to_result;
 use kernel::prelude::*;
@@ -540,7 +542,7 @@ impl Link {
 
     /// Polls the CQ and writes some completions, in order, to `out`; returns their number.
     pub(crate) fn poll(&mut self, out: &mut [Option<Completion>; POLL_BATCH]) -> usize {
-        let mut wcs = [bindings::ib_wc::default(); POLL_BATCH];
+        let mut wcs = [const { MaybeUninit::<bindings::ib_wc>::uninit() }; POLL_BATCH];
         // SAFETY: The CQ is valid, the array has `POLL_BATCH` entries.
         let n = unsafe {
             bindings::ib_poll_cq(
@@ -551,21 +553,22 @@ impl Link {
         };
         let n = usize::try_from(n).unwrap_or(0).min(POLL_BATCH);
         for (place, wc) in out.iter_mut().zip(wcs.iter().take(n)) {
-            // SAFETY: Every work request of the module was posted with a number.
-            let id = unsafe { wc.__bindgen_anon_1.wr_id };
-            *place = Some(if wc.status != bindings::ib_wc_status_IB_WC_SUCCESS {
-                Completion::Failed(wc.status)
+            let wc = wc.as_ptr();
+            // SAFETY: Every provider writes the status of each completion, and the number with
+            // which the request was posted.
+            let (id, status) = unsafe { ((*wc).__bindgen_anon_1.wr_id, (*wc).status) };
+            *place = Some(if status != bindings::ib_wc_status_IB_WC_SUCCESS {
+                Completion::Failed(status)
             } else if id & SEND_FLAG != 0 {
                 self.note_sent(id as u32);
                 Completion::Sent
             } else {
-                let with_key = bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE;
-                // SAFETY: A number in either case; the flag tells its meaning.
-                let key = unsafe { wc.ex.invalidate_rkey };
-                Completion::Received {
-                    len: wc.byte_len,
-                    invalidated: (wc.wc_flags as u32 & with_key != 0).then_some(key),
-                }
+                // SAFETY: Every provider writes the length and the flags of a received message.
+                let (len, flags) = unsafe { ((*wc).byte_len, (*wc).wc_flags as u32) };
+                let with_key = flags & bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE != 0;
+                // SAFETY: With this flag, the provider has written the key.
+                let invalidated = with_key.then(|| unsafe { (*wc).ex.invalidate_rkey });
+                Completion::Received { len, invalidated }
             });
         }
         n
@@ -597,11 +600,11 @@ impl Link {
     /// notify of failed requests if it is asked for received messages (Linux 7.3: `do_complete()`),
     /// and soft-iWARP reads the request for a notification without a barrier behind the completion
     /// (`siw_sqe_complete()`).
-    pub(crate) fn is_armed(&self, every: bool) -> bool {
+    pub(crate) fn is_armed(&self, every: impl FnOnce() -> bool) -> bool {
         let armed = match self.armed {
             Armed::No => false,
             Armed::Received => {
-                !every && self.sends_in_flight() <= SEND_DEPTH / 4 && !self.sends_payload()
+                self.sends_in_flight() <= SEND_DEPTH / 4 && !self.sends_payload() && !every()
             }
             Armed::Every => true,
         };

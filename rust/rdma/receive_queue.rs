@@ -5,6 +5,7 @@
 //! Receives are prepared one by one, and posted together: telling an adapter of work takes longer
 //! than preparing a receive.
 
+use core::mem::MaybeUninit;
 use core::ptr;
 
 use kernel::alloc::Flags;
@@ -37,6 +38,8 @@ const _: () = assert!(RECV_DEPTH <= SLOTS);
 /// The receives of a link, by increasing numbers.
 pub(super) struct Receives {
     slots: KVec<Option<Receive>>,
+    /// The number of fragments of the receives in the slots.
+    parts: usize,
     /// The unused part of the page that the last receives share.
     page_rest: Option<Frag>,
     /// The number of the next receive.
@@ -67,6 +70,7 @@ impl Receives {
         }
         Ok(Self {
             slots,
+            parts: 0,
             page_rest: None,
             next: 0,
             prepared: 0,
@@ -76,6 +80,19 @@ impl Receives {
 
     fn slot(&mut self, number: u32) -> Option<&mut Option<Receive>> {
         self.slots.get_mut((number % SLOTS) as usize)
+    }
+
+    fn put(&mut self, number: u32, receive: Receive) -> Result {
+        let parts = receive.count();
+        *self.slot(number).ok_or(ENOBUFS)? = Some(receive);
+        self.parts += parts;
+        Ok(())
+    }
+
+    fn take(&mut self, number: u32) -> Option<Receive> {
+        let receive = self.slot(number)?.take()?;
+        self.parts -= receive.count();
+        Some(receive)
     }
 }
 
@@ -95,14 +112,14 @@ impl Link {
         self.receives.next.wrapping_sub(self.receives.done)
     }
 
+    /// Whether receives are prepared that the adapter has not got.
+    pub(crate) fn has_prepared(&self) -> bool {
+        self.receives.prepared != self.receives.next
+    }
+
     /// The number of fragments of the posted receives.
     pub(crate) fn posted_parts(&self) -> usize {
-        self.receives
-            .slots
-            .iter()
-            .flatten()
-            .map(Receive::count)
-            .sum()
+        self.receives.parts
     }
 
     /// The number of bytes of the posted receives.
@@ -162,7 +179,7 @@ impl Link {
             return Err(ENOBUFS);
         }
         let receives = &mut self.receives;
-        *receives.slot(receives.next).ok_or(ENOBUFS)? = Some(receive);
+        receives.put(receives.next, receive)?;
         receives.next = receives.next.wrapping_add(1);
         Ok(())
     }
@@ -183,7 +200,7 @@ impl Link {
     /// Posts up to [`AT_ONCE`] of the prepared receives. Returns the number of receives that the
     /// adapter has got, and whether it takes more.
     fn post_some(&mut self) -> (u32, bool) {
-        let mut entries = [[bindings::ib_sge::default(); MAX_PARTS + 1]; AT_ONCE];
+        let mut entries = [[const { MaybeUninit::uninit() }; MAX_PARTS + 1]; AT_ONCE];
         let mut requests = [bindings::ib_recv_wr::default(); AT_ONCE];
         let first = self.receives.prepared;
         let mut wanted = 0;
@@ -198,9 +215,9 @@ impl Link {
             let ranges = Iterator::chain(core::iter::once(header), parts);
             for (entry, (addr, length)) in entries.iter_mut().zip(ranges) {
                 let lkey = self.lkey;
-                *entry = bindings::ib_sge { addr, length, lkey };
+                entry.write(bindings::ib_sge { addr, length, lkey });
             }
-            request.sg_list = entries.as_mut_ptr();
+            request.sg_list = entries.as_mut_ptr().cast();
             request.num_sge = 1 + receive.count() as i32;
             request.__bindgen_anon_1.wr_id = number.into();
             wanted += 1;
@@ -211,7 +228,8 @@ impl Link {
             next = ptr::from_mut(request);
         }
         let mut refused: *const bindings::ib_recv_wr = ptr::null();
-        // SAFETY: The queue pair is valid; `next` is a list of requests, which the provider copies.
+        // SAFETY: The queue pair is valid; `next` is a list of requests, which the provider copies,
+        // with their entries: as many were written as each request has.
         // The memory of each receive stays in its slot until the receive is taken out.
         let ret = unsafe {
             bindings::ib_post_recv(self.verbs.qp.cast(), next.cast(), (&raw mut refused).cast())
@@ -232,7 +250,7 @@ impl Link {
         let mut bytes = 0;
         while receives.next != receives.prepared {
             receives.next = receives.next.wrapping_sub(1);
-            let receive = receives.slot(receives.next).and_then(Option::take);
+            let receive = receives.take(receives.next);
             bytes += receive.map_or(0, |receive| receive.len());
         }
         bytes
@@ -246,7 +264,7 @@ impl Link {
             return None;
         }
         let number = receives.done;
-        let receive = receives.slot(number)?.take()?;
+        let receive = receives.take(number)?;
         receives.done = number.wrapping_add(1);
         Some((self.headers.read(number % SLOTS), receive))
     }

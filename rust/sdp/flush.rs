@@ -218,6 +218,9 @@ impl Flush<'_> {
             adverts,
             ..
         } = &self.output;
+        if out.queue.is_empty() {
+            return false;
+        }
         push_now(Tail {
             waiting_bytes: out.queue.bytes(),
             full_bytes: full_message_bytes(self.output.message_limit()),

@@ -123,11 +123,16 @@ impl Sk {
         unsafe { bindings::sk_send_sigurg(self.0) };
     }
 
+    /// Whether threads wait for space to write.
+    pub(crate) fn has_waiting_writer(self) -> bool {
+        // SAFETY: The object is valid, and the caller holds the lock, which keeps `sk_socket`.
+        !field!(self, sk_socket).is_null() && unsafe { bindings::test_nospace(self.0.cast()) }
+    }
+
     /// Calls `sk_write_space`, which wakes threads that wait for space to write; `false` if no
     /// thread waits.
     pub(crate) fn wake_writer(self) -> bool {
-        // SAFETY: The object is valid, and the caller holds the lock, which keeps `sk_socket`.
-        if field!(self, sk_socket).is_null() || !unsafe { bindings::test_nospace(self.0.cast()) } {
+        if !self.has_waiting_writer() {
             return false;
         }
         if let Some(write_space) = field!(self, sk_write_space) {

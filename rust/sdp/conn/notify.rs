@@ -32,7 +32,9 @@ impl Connection {
                 self.state,
                 State::FinWait1 | State::LastAck | State::Closing | State::Draining
             )
-            || ((!sk.stream_writeable() || sk.wmem_queued() > IDLE_BYTES)
+            // An empty send buffer has room.
+            || (sk.wmem_queued() > 0
+                && (!sk.stream_writeable() || sk.wmem_queued() > IDLE_BYTES)
                 && !self.awaits_messages_only())
     }
 
@@ -52,13 +54,15 @@ impl SockGuard<'_> {
     pub(crate) fn arm(&mut self) -> bool {
         let (sock, sk) = (self.sock(), self.sk());
         let conn = self.conn();
-        let every = conn.awaits_send_completion(sk);
+        let every = |conn: &Connection| conn.awaits_send_completion(sk);
+        let is_armed = |l: &Link| l.is_armed(|| every(conn));
+        if !sock.was_notified() && conn.link.as_ref().is_some_and(is_armed) {
+            return false;
+        }
+        let every = every(conn);
         let Some(link) = &mut conn.link else {
             return false;
         };
-        if link.is_armed(every) && !sock.was_notified() {
-            return false;
-        }
         sock.forget_notification();
         link.arm(every)
     }
@@ -69,8 +73,11 @@ impl SockGuard<'_> {
     pub(crate) fn is_cq_quiet(&mut self) -> bool {
         let (sock, sk) = (self.sock(), self.sk());
         let conn = self.conn();
-        // In this order, because a software provider only needs the first check.
-        let is_quiet = |l: &Link| !l.is_software() && l.is_armed(conn.awaits_send_completion(sk));
-        conn.link.as_ref().is_some_and(is_quiet) && !sock.was_notified()
+        // The cheapest checks first.
+        let is_quiet = |l: &Link| {
+            let every = || conn.awaits_send_completion(sk);
+            !l.is_software() && !sock.was_notified() && l.is_armed(every)
+        };
+        conn.link.as_ref().is_some_and(is_quiet)
     }
 }

@@ -104,8 +104,10 @@ pub(crate) fn poll_cq_if_due(guard: &mut SockGuard<'_>) {
 
 /// Handles all completions and posts what may be posted.
 pub(crate) fn poll_cq(guard: &mut SockGuard<'_>) {
-    if take_completions(guard) > 0 {
-        Receiver::of(guard).refill();
+    if let Some(taken) = take_completions(guard) {
+        if taken.receives {
+            Receiver::of(guard).refill();
+        }
         pull(guard);
         flush(guard);
         wake_reader_if_due(guard);
@@ -137,7 +139,8 @@ fn wake_reader_if_due(guard: &mut SockGuard<'_>) {
 
 pub(in crate::sdp) fn wake_writer_if_due(guard: &mut SockGuard<'_>) {
     let sk = guard.sk();
-    if guard.sock().has_space() && sk.wake_writer() {
+    // The cheapest check first.
+    if sk.has_waiting_writer() && guard.sock().has_space() && sk.wake_writer() {
         guard.stats.inc(Counter::WakeWriter);
     }
 }
@@ -150,12 +153,20 @@ fn may_poll(guard: &mut SockGuard<'_>) -> bool {
     )
 }
 
-/// Handles all completions in the CQ; returns their number.
-fn take_completions(guard: &mut SockGuard<'_>) -> usize {
+/// What the completions that were handled may change.
+#[derive(Default)]
+struct Taken {
+    /// Receives may be missing, or there may be room for more of them.
+    receives: bool,
+}
+
+/// Handles all completions in the CQ; `None` if there were none.
+fn take_completions(guard: &mut SockGuard<'_>) -> Option<Taken> {
     if !may_poll(guard) {
-        return 0;
+        return None;
     }
     let (mut total, mut heard) = (0, false);
+    let mut taken = Taken::default();
     loop {
         let mut batch = [None; POLL_BATCH];
         let n = match &mut guard.conn().link {
@@ -163,15 +174,18 @@ fn take_completions(guard: &mut SockGuard<'_>) -> usize {
             None => 0,
         };
         total += n;
-        for completion in batch.into_iter().flatten() {
+        for completion in batch.into_iter().take(n).flatten() {
             match completion {
-                Completion::Sent => reap_sent(guard),
+                Completion::Sent => taken.receives |= reap_sent(guard),
                 Completion::Received { len, invalidated } => {
                     heard = true;
                     let readable = dispatch::received(guard, len, invalidated);
                     guard.conn().inq.readable |= readable;
                 }
-                Completion::Failed(status) => completion_failed(guard, status),
+                Completion::Failed(status) => {
+                    taken.receives = true;
+                    completion_failed(guard, status);
+                }
             }
         }
         // The queue has no more. With some adapters, polling an empty queue rings a doorbell.
@@ -180,18 +194,21 @@ fn take_completions(guard: &mut SockGuard<'_>) -> usize {
         }
     }
     if heard {
+        taken.receives = true;
         guard.conn().liveness.keepalive.on_receive(now());
         guard.conn().liveness.watch.wake_ms = 0;
     }
-    if total > 0 {
-        guard.stats.add(Counter::Completions, total as u64);
+    if total == 0 {
+        return None;
     }
-    total
+    guard.stats.add(Counter::Completions, total as u64);
+    Some(taken)
 }
 
-/// Takes finished messages out of the send queue, and frees their memory.
-fn reap_sent(guard: &mut SockGuard<'_>) {
-    let mut count = 0;
+/// Takes finished requests out of the send queue, and frees their memory. Returns whether Reads are
+/// among them, whose bytes count as those of receives.
+fn reap_sent(guard: &mut SockGuard<'_>) -> bool {
+    let (mut count, mut has_read) = (0, false);
     while let Some(sent) = guard.conn().link.as_mut().and_then(|l| l.reap()) {
         count += 1;
         if sent.payload > 0 {
@@ -202,6 +219,7 @@ fn reap_sent(guard: &mut SockGuard<'_>) {
             guard.conn().out.small_in_flight = None;
         }
         if let Some(memory) = sent.read {
+            has_read = true;
             let done = Receiver::of(guard).read_finished(memory);
             dispatch::end_if_lost(guard, done);
         }
@@ -211,6 +229,7 @@ fn reap_sent(guard: &mut SockGuard<'_>) {
             Tag::Probe => guard.conn().liveness.keepalive.on_answer(),
             Tag::Invalidation(region) => Reclaim::of(guard).region_invalidated(region),
             Tag::DirectRead(region) => {
+                has_read = true;
                 let link = guard.conn().link.as_ref();
                 let purpose = link.and_then(|link| link.region_use(region));
                 let awaited = purpose == Some(Use::OwnReads(Call::Waits));
@@ -219,6 +238,7 @@ fn reap_sent(guard: &mut SockGuard<'_>) {
                 Reclaim::of(guard).region_used(region);
             }
             Tag::EarlyRead(region) => {
+                has_read = true;
                 let done = Receiver::of(guard).early_read_finished(region);
                 dispatch::end_if_lost(guard, done);
                 Reclaim::of(guard).region_used(region);
@@ -233,6 +253,7 @@ fn reap_sent(guard: &mut SockGuard<'_>) {
         }
     }
     guard.stats.add(Counter::RequestDone, count);
+    has_read
 }
 
 fn completion_failed(guard: &mut SockGuard<'_>, status: bindings::ib_wc_status) {

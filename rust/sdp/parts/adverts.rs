@@ -66,6 +66,11 @@ impl Adverts {
         }
     }
 
+    /// Whether either side has used adverts.
+    pub(in crate::sdp) fn are_used(&self) -> bool {
+        self.sources.is_some() || self.sinks.is_some()
+    }
+
     /// The state of source adverts, created at the first call. `None` if the sides have not agreed
     /// on source adverts, or if there is no memory.
     pub(in crate::sdp) fn sources_or_new(&mut self, flags: Flags) -> Option<&mut Sources> {

@@ -287,11 +287,18 @@ fn finish(guard: &mut SockGuard<'_>, recv: &Recv<'_>) {
         } else {
             guard.stats.add(Counter::RxCopiedBytes, copied as u64);
         }
-        Receiver::of(guard).refill();
-        flush(guard);
+        give_room(guard);
     }
     pull(guard);
     poll_cq_if_due(guard);
+}
+
+/// Posts receives after bytes were read, and sends what has become possible. Without new receives
+/// and without adverts, no message has.
+fn give_room(guard: &mut SockGuard<'_>) {
+    if Receiver::of(guard).refill() || guard.conn().adverts.are_used() {
+        flush(guard);
+    }
 }
 
 impl Recv<'_> {
@@ -351,14 +358,16 @@ impl Recv<'_> {
                 return Ok(());
             }
             // The bytes that were read make room for receives; the peer may be waiting for these.
-            Receiver::of(guard).refill();
+            let has_posted = Receiver::of(guard).refill();
             if Direct::of(guard).may_offer(self) {
                 self.offer(guard)?;
                 continue;
             }
             reader_waits(guard, self);
             note_wait(guard.conn(), self);
-            flush(guard);
+            if has_posted || guard.conn().adverts.are_used() {
+                flush(guard);
+            }
             guard.conn().ring.spares.clear();
             wait_and_poll(guard, &mut self.timeo);
             self.set_room(guard, None);

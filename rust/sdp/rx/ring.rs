@@ -64,10 +64,10 @@ impl Receiver<'_> {
 
     /// Posts receives up to the target, as far as the receive buffer and the memory allow. If only
     /// a few are missing, they are posted later ([`post_later`]), unless there is memory to use again
-    /// that would otherwise be freed.
-    pub(in crate::sdp) fn refill(&mut self) {
-        let later =
-            post_later(self.receives_posted(), self.target()) && !self.ring.spares.are_full();
+    /// that would otherwise be freed. Returns whether any were posted.
+    pub(in crate::sdp) fn refill(&mut self) -> bool {
+        let (posted, target) = (self.receives_posted(), self.target());
+        let later = post_later(posted, target) && !self.ring.spares.are_full();
         while !later && self.wants_receive() {
             if self.prepare_one().is_err() {
                 self.sock.stats.inc(Counter::NoReceiveMemory);
@@ -75,12 +75,13 @@ impl Receiver<'_> {
                 break;
             }
         }
-        self.post_prepared();
+        let has_posted = self.post_prepared();
         if self.ring.reserve > 0 {
             self.ring.trim_reserve(self.sock.sk());
         }
         let starved = self.receives_posted() < IDLE_RECEIVES;
         self.sock.glance.starved.set(starved);
+        has_posted
     }
 
     /// Has the worker try again if too few receives are posted for the connection to go on.
@@ -161,9 +162,10 @@ impl Receiver<'_> {
         Ok(())
     }
 
-    fn post_prepared(&mut self) {
-        let Some(link) = &mut *self.link else {
-            return;
+    /// Posts the prepared receives; returns whether the adapter has got any.
+    fn post_prepared(&mut self) -> bool {
+        let Some(link) = self.link.as_mut().filter(|link| link.has_prepared()) else {
+            return false;
         };
         let given = link.post_prepared();
         let stats = self.sock.stats;
@@ -176,5 +178,6 @@ impl Receiver<'_> {
             stats.inc(Counter::PostFailed);
             self.retry_if_few();
         }
+        given.count > 0
     }
 }
