@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0
-"""`scripts/bench instructions`: the cost of bytes and pages, in instructions instead of time.
+"""`scripts/bench instructions`: the cost of bytes, requests and pages, in instructions instead of time.
 
 QEMU counts the instructions that the machines execute (tools/profile), and the machines' clocks count them too
 (icount, one nanosecond each). So the figures do not depend on the emulator's speed.
@@ -23,6 +23,7 @@ SECONDS = 4
 SHORT, LONG = 1, 4
 TRACING = "/sys/kernel/tracing"
 PAGES = 64
+REQUESTS = (1, 64, KIB, 4 * KIB)
 # The round trip of a byte varies by a tenth between measurements, because the processors' work
 # interleaves differently.
 ROUNDS_OF_STATISTICS = 9
@@ -112,6 +113,27 @@ def per_byte(bench: Bench, rounds: int) -> None:
     print(f"  one copy: read() of a file in memory{count[0].total() / size:>8.2f}")
 
 
+def per_request(bench: Bench, rounds: int) -> None:
+    """Small requests and their answers over TCP and over SDP."""
+    heading(f"Instructions per request and answer of so many bytes; median of {rounds} (least to most)")
+    with Servers(bench) as servers:
+        def by(transport: str, size: int) -> Costs:
+            def work(seconds: int) -> float:
+                one_way = servers.measure(transport, "lat", f"lat {size} --seconds {seconds}")
+                return seconds * 1e6 / (2 * one_way)
+            return of_more_bytes(bench, work)
+        print(f"  {'bytes':>7}{'':<9}{'client':>26}{'server':>26}{f'{MODULE} alone':>20}")
+        for size in REQUESTS:
+            for transport in ("tcp", "sdp"):
+                got = [by(transport, size) for _ in range(rounds)]
+                sides = ""
+                for end in (0, 1):
+                    counts = [one[end].all for one in got]
+                    sides += f"{f'{statistics.median(counts):.0f} ({min(counts):.0f} to {max(counts):.0f})':>26}"
+                own = ", ".join(f"{statistics.median(one[end].own for one in got):.0f}" for end in (0, 1))
+                print(f"  {size:>7}  {transport.upper():<7}{sides}{own if transport == 'sdp' else '':>20}", flush=True)
+
+
 def traced(vm: Vm, work: Callable[[], object]) -> dict[str, list[int]]:
     """Calls `work` while calls are traced; returns the length of each span, in instructions."""
     vm.check(f"[ -d {TRACING}/events ] || mount -t tracefs tracefs {TRACING}; cd {TRACING} && "
@@ -160,4 +182,5 @@ def statistics_cost(bench: Bench) -> None:
 
 def instructions(bench: Bench, rounds: int) -> None:
     per_byte(bench, rounds)
+    per_request(bench, rounds)
     per_page(bench)
