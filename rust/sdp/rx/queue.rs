@@ -60,11 +60,11 @@ impl Receiver<'_> {
             return self.hold_payload(after, message, receive);
         }
         // A receive that is a part of a page would keep the whole page, so payload of any length is
-        // copied.
+        // copied. To copy a quarter of a page costs less than a new page for the next receive.
         let short = if truesize < SMALL_BYTES {
             truesize
         } else {
-            (truesize / 8).min(SMALL_BYTES)
+            (truesize / 4).min(SMALL_BYTES)
         };
         if message.payload_len <= short && self.compact(message, &receive) {
             // Small messages may fill the receive buffer, too.

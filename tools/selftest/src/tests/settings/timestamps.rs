@@ -198,7 +198,7 @@ fn of_bytes_before_the_option(env: &Env) -> Outcome {
 }
 
 /// Bytes of a message that SDP does not merge with the one before it, as it does with shorter ones.
-const ALONE: usize = 1000;
+const ALONE: usize = 2000;
 
 /// A receive has the time of its last byte, however long the bytes wait. TCP may merge packets
 /// that wait: the time is then that of the later one.
