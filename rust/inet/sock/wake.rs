@@ -8,6 +8,7 @@ use kernel::sync::rcu;
 
 use super::Sk;
 use crate::bindings;
+use crate::kern::barrier::smp_mb;
 
 /// Wakes only one of the exclusive waiters, because the event can be used by one only.
 const ONE: i32 = 1;
@@ -123,8 +124,11 @@ impl Sk {
         unsafe { bindings::sk_send_sigurg(self.0) };
     }
 
-    /// Whether threads wait for space to write.
+    /// Whether threads wait for space to write, called after space may have become free.
     pub(crate) fn has_waiting_writer(self) -> bool {
+        // Pairs with the barrier in poll(): either poll() sees the space, or this sees that poll()
+        // waits for it (as `tcp_check_space()`).
+        smp_mb();
         // SAFETY: The object is valid, and the caller holds the lock, which keeps `sk_socket`.
         !field!(self, sk_socket).is_null() && unsafe { bindings::test_nospace(self.0.cast()) }
     }
