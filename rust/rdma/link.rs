@@ -543,6 +543,11 @@ impl Link {
     /// Polls the CQ and writes some completions, in order, to `out`; returns their number.
     pub(crate) fn poll(&mut self, out: &mut [Option<Completion>; POLL_BATCH]) -> usize {
         let mut wcs = [const { MaybeUninit::<bindings::ib_wc>::uninit() }; POLL_BATCH];
+        for wc in &mut wcs {
+            // For a provider that reports a completion that it does not know, as mlx5 may.
+            // SAFETY: The member belongs to the array.
+            unsafe { (*wc.as_mut_ptr()).status = bindings::ib_wc_status_IB_WC_GENERAL_ERR };
+        }
         // SAFETY: The CQ is valid, the array has `POLL_BATCH` entries.
         let n = unsafe {
             bindings::ib_poll_cq(
@@ -554,12 +559,16 @@ impl Link {
         let n = usize::try_from(n).unwrap_or(0).min(POLL_BATCH);
         for (place, wc) in out.iter_mut().zip(wcs.iter().take(n)) {
             let wc = wc.as_ptr();
-            // SAFETY: Every provider writes the status of each completion, and the number with
-            // which the request was posted.
-            let (id, status) = unsafe { ((*wc).__bindgen_anon_1.wr_id, (*wc).status) };
-            *place = Some(if status != bindings::ib_wc_status_IB_WC_SUCCESS {
-                Completion::Failed(status)
-            } else if id & SEND_FLAG != 0 {
+            // SAFETY: The status was written above, and by the provider.
+            let status = unsafe { (*wc).status };
+            if status != bindings::ib_wc_status_IB_WC_SUCCESS {
+                *place = Some(Completion::Failed(status));
+                continue;
+            }
+            // SAFETY: A provider that reports success has written the number with which the request
+            // was posted.
+            let id = unsafe { (*wc).__bindgen_anon_1.wr_id };
+            *place = Some(if id & SEND_FLAG != 0 {
                 self.note_sent(id as u32);
                 Completion::Sent
             } else {
