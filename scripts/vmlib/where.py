@@ -11,27 +11,29 @@ from .setup import say
 
 # Virtual seconds of one measurement.
 SECONDS = 4
+# The connections of one measurement, made one after the other.
+CONNECTIONS = 200
 # The functions that are shown, of all owners and of the module.
 SHOWN, SHOWN_OF_OURS = 25, 15
 
 
-def table(functions: Functions, kib: float) -> None:
-    """The instructions per KiB of each owner, the functions that execute the most, and those of the module."""
+def table(functions: Functions, units: float, unit: str) -> None:
+    """The instructions per unit of each owner, the functions that execute the most, and those of the module."""
     owners: collections.Counter[str] = collections.Counter()
     for (_, owner), count in functions.items():
         owners[owner] += count
     total = owners.total()
-    print(f"    {total / kib:.0f} instructions per KiB: "
-          + ", ".join(f"{owner} {count / kib:.1f} ({100 * count / total:.1f}%)"
+    print(f"    {total / units:.0f} instructions per {unit}: "
+          + ", ".join(f"{owner} {count / units:.1f} ({100 * count / total:.1f}%)"
                       for owner, count in owners.most_common(8)))
     ours: Functions = collections.Counter({key: count for key, count in functions.items() if key[1] == MODULE})
     for most in (functions.most_common(SHOWN), ours.most_common(SHOWN_OF_OURS)):
         for ((_, owner), count), name in zip(most, readable([name for (name, _), _ in most]), strict=True):
-            print(f"    {count / kib:8.1f} {100 * count / total:6.1f}%  {owner:<14}{name[:110]}")
+            print(f"    {count / units:8.1f} {100 * count / total:6.1f}%  {owner:<14}{name[:110]}")
 
 
 def where(bench: Bench) -> None:
-    """Each way with messages of a MiB, sender and receiver."""
+    """Each way with messages of a MiB, sender and receiver; then connections, client and server."""
     with Servers(bench) as servers:
         load = f"bw {MIB} --seconds {SECONDS}"
         ways = {
@@ -44,4 +46,12 @@ def where(bench: Bench) -> None:
             heading(f"{name}, {MIB} bytes at a time: {rate:.0f} MB per second of the machines' clocks")
             for side, vm, counts in zip(("sender", "receiver"), bench.vms, blocks, strict=True):
                 print(f"  {side}")
-                table(by_function(vm, counts), rate * 1e6 * SECONDS / KIB)
+                table(by_function(vm, counts), rate * 1e6 * SECONDS / KIB, "KiB")
+        for transport in ("tcp", "sdp"):
+            say(f"  .. counting connections by {transport.upper()}")
+            time, blocks = counted(bench, functools.partial(
+                servers.measure, transport, "session", f"connect {CONNECTIONS}"))
+            heading(f"{transport.upper()}, {CONNECTIONS} connections: {time:.0f} us each, from connect() to the end")
+            for side, vm, counts in zip(("client", "server"), bench.vms, blocks, strict=True):
+                print(f"  {side}")
+                table(by_function(vm, counts), CONNECTIONS, "connection")
