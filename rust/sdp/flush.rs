@@ -218,6 +218,8 @@ impl Flush<'_> {
             adverts,
             ..
         } = &self.output;
+        // The first of the rules, checked here because most calls find no bytes: collecting what the
+        // other rules need takes longer than all of them.
         if out.queue.is_empty() {
             return false;
         }
