@@ -91,8 +91,10 @@ impl ServerBackend for Backend {
             // The driver rings at each poll of an empty queue. The device needs no action.
             (VFIO_PCI_BAR2_REGION_INDEX, Ok(value)) if uar::is_look(offset, value) => {}
             (VFIO_PCI_BAR2_REGION_INDEX, Ok(value)) => {
-                self.running.switch.lock().ring(self.machine, offset, value);
-                self.running.asked.notify_one();
+                let has_work = self.running.switch.lock().ring(self.machine, offset, value);
+                if has_work {
+                    self.running.asked.notify_one();
+                }
             }
             _ => {}
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use adapter::abi::command::{attr, QpAttrs};
 use adapter::abi::queue::{flag, op, wc, Atomic, Datagram, SendHeader, Sge, Status};
-use adapter::abi::{access, PAGE};
+use adapter::abi::{access, uar, PAGE};
 use adapter::qp::State;
 use adapter::switch::Link;
 use guest::{connected, gid, rdma, request, Guest, Queue, World, ENTRIES, MEMORY};
@@ -461,6 +461,22 @@ fn an_error_state_flushes_both_queues() {
     qb.send(&mut world, plain(), &[]);
     world.run(Duration::from_millis(100));
     assert_eq!(qb.ended(&mut world), [(0, Status::RetriesExceeded as u32)]);
+}
+
+#[test]
+fn doorbells_that_need_the_switch_say_so() {
+    let (mut world, [a, _], [qa, _]) = connected(Link::default());
+    let (send, receive) = (uar::QP_SEND | qa.handle, uar::QP_RECV | qa.handle);
+    assert!(world.switch.ring(0, uar::QP, send));
+    assert!(!world.switch.ring(0, uar::QP, receive));
+    assert!(!world.switch.ring(0, uar::CQ, uar::CQ_ARM | qa.cq));
+    assert!(!world.switch.ring(0, uar::CQ, qa.cq));
+    let attrs = QpAttrs {
+        state: State::Err as u32,
+        ..QpAttrs::default()
+    };
+    assert!(a.modify(&mut world, &qa, attr::STATE, attrs));
+    assert!(world.switch.ring(0, uar::QP, receive));
 }
 
 #[test]

@@ -99,7 +99,9 @@ fn torment(acts: &[Act], link: Link) {
     for (n, act) in acts.iter().enumerate() {
         match act {
             Act::Register(at, value) => world.switch.write_register(hostile, *at, *value),
-            Act::Doorbell(at, value) => world.switch.ring(hostile, *at, *value),
+            Act::Doorbell(at, value) => {
+                world.switch.ring(hostile, *at, *value);
+            }
             Act::Command(command, bytes) => {
                 let memory = &world.switch.device(hostile).memory;
                 memory.write(COMMAND, &[7, 0, *command, 0]).unwrap();

@@ -62,19 +62,20 @@ impl Switch {
         device.active |= device.error == 0;
     }
 
-    /// Rings a doorbell in BAR 2.
-    pub fn ring(&mut self, machine: Machine, offset: u64, value: u32) {
+    /// Rings a doorbell in BAR 2. Returns whether the switch has work now.
+    pub fn ring(&mut self, machine: Machine, offset: u64, value: u32) -> bool {
         self.devices[machine].doorbells += 1;
         let handle = value & uar::HANDLE;
         match offset % PAGE {
             uar::QP => {
                 let Some(who) = self.address(machine, handle) else {
-                    return;
+                    return false;
                 };
                 let failed = self.qp(who).is_some_and(|qp| qp.state == State::Err);
                 // Receives of a failed queue pair are flushed as well.
                 if value & uar::QP_SEND != 0 || value & uar::QP_RECV != 0 && failed {
                     self.ready(who);
+                    return true;
                 }
             }
             uar::CQ if uar::is_look(offset, value) => {}
@@ -86,5 +87,6 @@ impl Switch {
             // The device reads a shared receive queue when it needs a receive.
             _ => {}
         }
+        false
     }
 }
