@@ -363,12 +363,9 @@ def run_parts(kernel: Kernel, names: list[str], parts: Parts, about: str, cpus: 
     if not chosen:
         return 0
     status = 0
-    with machines(kernel, count, "bench", cpus, memory_mib=memory_mib, by_instructions=by_instructions) as vms:
+    with machines(kernel, count, "bench", cpus, memory_mib=memory_mib, by_instructions=by_instructions,
+                  apart=cpus == 1) as vms:
         bench = Bench("stock", vms)
-        processors = sorted(os.sched_getaffinity(0))
-        if cpus == 1 and len(processors) >= len(vms):
-            for vm, processor in zip(vms, processors, strict=False):
-                vm.stay_on(processor)
         for vm in vms:
             bench.load(vm)
         print(about, flush=True)

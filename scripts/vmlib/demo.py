@@ -208,7 +208,7 @@ def demonstrate(bench: Bench) -> int:
 
 def main() -> int:
     try:
-        with machines(kernels()[0].with_pvrdma(), 2, "demo") as vms:
+        with machines(kernels()[0].with_pvrdma(), 2, "demo", apart=True) as vms:
             bench = Bench("stock", vms)
             for vm in vms:
                 bench.load(vm)

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from .tsc import tsc_khz
 
@@ -45,6 +45,16 @@ def processor_seconds(process: subprocess.Popen[bytes] | None) -> float:
     except OSError:
         return 0
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def threads(process: subprocess.Popen[bytes]) -> Iterator[tuple[int, str]]:
+    """The number and the name of each thread of a running process."""
+    folder = f"/proc/{process.pid}/task"
+    for thread in os.listdir(folder):
+        # Threads may end meanwhile.
+        with (contextlib.suppress(FileNotFoundError, ProcessLookupError),
+              open(f"{folder}/{thread}/comm", encoding="utf-8") as comm):
+            yield int(thread), comm.read().rstrip("\n")
 
 
 class Job:
@@ -100,9 +110,15 @@ class Vm:
 
     def __init__(self, kind: str, image: str, initrd: str, folder: str, ident: int = 1, cpus: int = 1,
                  memory_mib: int = 1024, cpu: str = CPU, extra_append: str = "", by_instructions: bool = False,
-                 adapter: str = "rxe", disk: str | None = None, switched: bool = False) -> None:
+                 adapter: str = "rxe", disk: str | None = None, switched: bool = False,
+                 processor: int | None = None) -> None:
         self.kind = kind
         self.adapter = adapter
+        self.memory_mib = memory_mib
+        # The processor of the host for the machine and for the thread that serves its adapter; None: any.
+        self.processor = processor
+        # Whether a guest continues after a write to a register of the adapter without an answer of the process.
+        self.posts_writes = False
         self.has_disk = disk is not None
         # A clock that counts instructions has another frequency, which is measured well.
         if not by_instructions:
@@ -141,6 +157,7 @@ class Vm:
         netdev = (f"dgram,id=n0,local.type=unix,local.path={folder}/link{ident},"
                   f"remote.type=unix,remote.path={folder}/link{3 - ident}")
         self.arguments = [
+            *(["taskset", "--cpu-list", str(processor)] if processor is not None else []),
             "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none",
             "-no-reboot", "-machine",
             "q35,hpet=off,vmport=off,smbus=off" + (",memory-backend=ram0" if adapter == "pvrdma" else ""), "-accel",
@@ -162,7 +179,6 @@ class Vm:
             "-device", (f"virtio-net-pci,netdev=n0,romfile=,mac=52:54:00:27:00:0{ident},host_mtu=9000,"
                         "mrg_rxbuf=off"),
             *(["-plugin", f"{PROFILE},socket={self.profile_path}"] if by_instructions else []),
-            *(self._adapter_arguments(memory_mib) if adapter == "pvrdma" else []),
             # Machines of several lanes read it.
             *(["-drive", f"if=none,id=disk,file={disk},format=raw,readonly=on,file.locking=off",
                "-device", "virtio-blk-pci,drive=disk"] if disk else []),
@@ -177,24 +193,43 @@ class Vm:
         other = f"switch{self.ident}" if self.switched else f"second{3 - self.ident}"
         return os.path.join(self.folder, f"second{self.ident}"), os.path.join(self.folder, other)
 
-    def _adapter_arguments(self, memory_mib: int) -> list[str]:
+    def _adapter_arguments(self) -> list[str]:
         """A second network card, and the adapter in the same slot. The adapter's process copies from one
         machine's memory to another's, so the memory is a file that QEMU can pass to it."""
-        # The driver requires that a write to a register is complete when the instruction ends.
-        device = {"driver": "vfio-user-pci", "addr": "05.1", "x-no-posted-writes": True,
+        device = {"driver": "vfio-user-pci", "addr": "05.1", "x-no-posted-writes": not self.posts_writes,
                   "socket": {"type": "unix", "path": self.adapter_socket()}}
         here, there = self.second_network()
         return [
-            "-object", f"memory-backend-memfd,id=ram0,size={memory_mib}M,share=on",
+            "-object", f"memory-backend-memfd,id=ram0,size={self.memory_mib}M,share=on",
             "-netdev", f"dgram,id=n1,local.type=unix,local.path={here},remote.type=unix,remote.path={there}",
             "-device", f"vmxnet3,netdev=n1,addr=05.0,multifunction=on,romfile=,mac=52:54:00:27:01:0{self.ident}",
             "-device", json.dumps(device),
         ]
 
+    def served_at_once(self, process: subprocess.Popen[bytes]) -> None:
+        """The machine's adapter is served by this process, which has a thread for it.
+
+        The driver requires that the adapter has handled a write (of the address of the shared region) before the
+        guest executes its next instruction. So QEMU waits for an answer after each write, which takes several
+        switches between threads. If the machine has a processor of the host, the thread gets the same one, and
+        precedence over all threads of the machine. Then the host runs it when QEMU has sent a write, and QEMU
+        continues when it has handled the write; no answer is needed.
+        """
+        self.served_by = process
+        if self.processor is None:
+            return
+        thread = next(thread for thread, name in threads(process) if name == f"machine {self.ident}")
+        os.sched_setaffinity(thread, {self.processor})
+        # Only root may do this.
+        with contextlib.suppress(PermissionError):
+            os.sched_setscheduler(thread, os.SCHED_FIFO, os.sched_param(1))
+            self.posts_writes = True
+
     def start(self) -> None:
         """Starts QEMU and returns at once; wait_ready() waits for the guest."""
         with open(os.path.join(self.folder, f"{self.name}.qemu"), "wb") as err:
-            self.process = subprocess.Popen(self.arguments, stdin=subprocess.DEVNULL,
+            arguments = [*self.arguments, *(self._adapter_arguments() if self.adapter == "pvrdma" else [])]
+            self.process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL,
                                             stdout=err, stderr=err)
         end = time.monotonic() + 30
         while True:
@@ -224,19 +259,6 @@ class Vm:
                     raise VmError(f"{self.name} did not boot in {timeout} s; log: {self.console}") from None
         if state != "ready":
             raise VmError(f"{self.name} has no RDMA device; log: {self.console}")
-
-    def stay_on(self, processor: int) -> None:
-        """Has the host run the machine, and the thread of its adapter, on one processor.
-
-        A guest that writes to a register of the adapter waits for an answer from another process, and that takes
-        four times as long where each of the two has to wake another processor.
-        """
-        for process in filter(None, [self.process, self.served_by]):
-            for thread in map(int, os.listdir(f"/proc/{process.pid}/task")):
-                with open(f"/proc/{process.pid}/task/{thread}/comm", encoding="utf-8") as file:
-                    serves = file.read().strip()
-                if process is self.process or serves == f"machine {self.ident}":
-                    os.sched_setaffinity(thread, {processor})
 
     def spawn(self, command: str, on_line: Callable[[str], object] | None = None) -> Job:
         """Starts a command in the guest and returns its Job."""
@@ -299,14 +321,10 @@ class Vm:
         the kernel has CONFIG_IRQ_TIME_ACCOUNTING.)"""
         if self.process is None:
             return 0
-        threads = f"/proc/{self.process.pid}/task"
         seconds = []
-        for thread in os.listdir(threads):
-            # QEMU's other threads may end meanwhile.
-            with (contextlib.suppress(FileNotFoundError, ProcessLookupError),
-                  open(f"{threads}/{thread}/comm", encoding="utf-8") as comm,
-                  open(f"{threads}/{thread}/schedstat", encoding="ascii") as schedstat):
-                if re.fullmatch(r"(CPU \d+|ALL CPUs)/TCG\n", comm.read()):
+        for thread, name in threads(self.process):
+            if re.fullmatch(r"(CPU \d+|ALL CPUs)/TCG", name):
+                with open(f"/proc/{self.process.pid}/task/{thread}/schedstat", encoding="ascii") as schedstat:
                     seconds.append(int(schedstat.read().split()[0]) / 1e9)
         if not seconds:
             raise VmError(f"{self.name}: QEMU has no thread for a processor")

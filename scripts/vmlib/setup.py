@@ -3,6 +3,7 @@
 
 import contextlib
 import fcntl
+import itertools
 import os
 import shutil
 import signal
@@ -120,7 +121,7 @@ def adapter_process(vms: list[Vm], folder: str) -> Iterator[None]:
             with open(os.path.join(folder, "adapter.log"), encoding="utf-8", errors="replace") as said:
                 raise VmError(f"the adapter did not start: {said.read().strip()}")
         for vm in vms:
-            vm.served_by = process
+            vm.served_at_once(process)
         yield
     finally:
         process.kill()
@@ -129,21 +130,24 @@ def adapter_process(vms: list[Vm], folder: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def machines(kernel: Kernel, count: int, run_name: str, cpus: int = 1, memory_mib: int | None = None,
-             by_instructions: bool = False, extra_append: str = "") -> Iterator[list[Vm]]:
+             by_instructions: bool = False, extra_append: str = "", apart: bool = False) -> Iterator[list[Vm]]:
     """Boots `count` machines with that kernel and yields them as a list.
 
     The console logs stay in the cache under run/<run_name>. With `by_instructions` the
-    machines' clocks advance by a nanosecond for each instruction.
+    machines' clocks advance by a nanosecond for each instruction. `apart`: each machine, which has one processor,
+    runs on a processor of the host, the next machine on the next one.
     """
     memory_mib = memory_mib or (1536 if kernel.kind == "debug" else 1024)
     logs = os.path.join(os.environ["IB_SDP_CACHE"], "run", run_name)
+    places: list[int | None] = [*sorted(os.sched_getaffinity(0))] if apart else [None]
+    processors = itertools.cycle(places)
     with (queue_for_machines(), tempfile.TemporaryDirectory(prefix="vm") as folder,
           contextlib.ExitStack() as stack):
         started = time.monotonic()
         vms = [Vm(kernel.kind, kernel.image, kernel.initrd, folder, ident, cpus, memory_mib,
                   by_instructions=by_instructions, extra_append=extra_append, adapter=kernel.adapter,
                   switched=kernel.adapter == "pvrdma" and count > 2,
-                  disk=os.environ.get("IB_SDP_PROGRAMS") or None)
+                  disk=os.environ.get("IB_SDP_PROGRAMS") or None, processor=next(processors))
                for ident in range(1, count + 1)]
         stack.enter_context(adapter_process(vms, folder))
         RUNNING.update(vms)
