@@ -43,6 +43,8 @@ pub(crate) enum Driver {
     SoftRoce,
     /// soft-iWARP, which needs other special treatment.
     SoftIwarp,
+    /// The driver of VMware's virtual adapter, for which some calls are expensive.
+    VmwPvrdma,
 }
 
 impl Driver {
@@ -54,13 +56,14 @@ impl Driver {
         match unsafe { bindings::ib_device_driver_id(device.cast()) } {
             bindings::SDP_CONST_RDMA_DRIVER_RXE => Self::SoftRoce,
             bindings::SDP_CONST_RDMA_DRIVER_SIW => Self::SoftIwarp,
+            bindings::SDP_CONST_RDMA_DRIVER_VMW_PVRDMA => Self::VmwPvrdma,
             _ => Self::Hardware,
         }
     }
 
     /// Whether the adapter is software that copies.
     pub(crate) fn is_software(self) -> bool {
-        self != Self::Hardware
+        matches!(self, Self::SoftRoce | Self::SoftIwarp)
     }
 }
 

@@ -185,6 +185,8 @@ pub(crate) struct Link {
     pub(super) device: *mut bindings::ib_device,
     pub(super) sends: Sends,
     armed: Armed,
+    /// The number of messages that the last run of [`Link::poll`] is likely to find.
+    messages: usize,
     pub(super) limits: Limits,
 }
 
@@ -199,6 +201,8 @@ pub(super) struct Sends {
     seen: u32,
     /// The number of sends posted since the last one that reports its completion.
     pub(super) unsignaled: u32,
+    /// The number of completions that posted requests will report; with iWARP, at least so many.
+    pub(super) completions: u32,
     /// The number of Reads posted and not reaped.
     pub(super) reads: u32,
     /// The number of probes posted.
@@ -225,6 +229,9 @@ pub(super) struct Limits {
     /// The adapter cannot notify of messages only. soft-iWARP treats a message that the peer
     /// solicits as any other message (Linux 7.3: `siw_rqe_complete()`).
     tells_all_or_nothing: bool,
+    /// The driver rings a doorbell when it finds the CQ empty. vmw_pvrdma does this (Linux 7.3:
+    /// `pvrdma_poll_one()`).
+    rings_if_empty: bool,
 }
 
 // SAFETY: All parts may be used from any thread; the socket lock serialises their use.
@@ -290,11 +297,13 @@ impl Link {
             device,
             sends: Sends::default(),
             armed: Armed::No,
+            messages: 1,
             limits: Limits {
                 frags: max_frags,
                 parts: max_parts,
                 ranges: part_ranges,
                 tells_all_or_nothing: abilities.driver == Driver::SoftIwarp,
+                rings_if_empty: abilities.driver == Driver::VmwPvrdma,
             },
         })
     }
@@ -441,7 +450,12 @@ impl Link {
         // queue pair is gone.
         to_result(unsafe { bindings::ib_post_send(self.verbs.qp.cast(), first.cast()) })?;
         self.sends.next = number.wrapping_add(1);
-        self.sends.unsignaled = if signal { 0 } else { self.sends.unsignaled + 1 };
+        if signal {
+            self.sends.unsignaled = 0;
+            self.sends.completions += 1;
+        } else {
+            self.sends.unsignaled += 1;
+        }
         Ok(number)
     }
 
@@ -471,6 +485,7 @@ impl Link {
     /// Reads: a Read finishes when the peer's bytes have arrived, and soft-iWARP may report later
     /// messages first.
     fn note_sent(&mut self, number: u32) {
+        self.sends.completions = self.sends.completions.saturating_sub(1);
         if let Some(slot) = self.tx.get_mut((number % SLOTS) as usize) {
             slot.is_seen = true;
         }
@@ -540,23 +555,46 @@ impl Link {
         slots.any(is_such)
     }
 
-    /// Polls the CQ and writes some completions, in order, to `out`; returns their number.
-    pub(crate) fn poll(&mut self, out: &mut [Option<Completion>; POLL_BATCH]) -> usize {
+    /// Whether polling an empty CQ is expensive.
+    pub(crate) fn rings_if_empty(&self) -> bool {
+        self.limits.rings_if_empty
+    }
+
+    /// The number of completions to poll for when a notification has come: as many as are likely to
+    /// be in the CQ if the driver rings a doorbell when it finds no more. [`Link::arm`] finds the
+    /// others.
+    pub(crate) fn likely_completions(&self) -> usize {
+        if self.limits.rings_if_empty {
+            POLL_BATCH.min(self.sends.completions as usize + self.messages)
+        } else {
+            POLL_BATCH
+        }
+    }
+
+    /// Notes how many messages came with a notification: as many are likely to come with the next
+    /// one.
+    pub(crate) fn note_messages(&mut self, count: usize) {
+        self.messages = count.max(1);
+    }
+
+    /// Polls the CQ and writes at most `most` completions, in order, to `out`; returns their number.
+    pub(crate) fn poll(
+        &mut self,
+        out: &mut [Option<Completion>; POLL_BATCH],
+        most: usize,
+    ) -> usize {
+        let most = most.min(POLL_BATCH);
         let mut wcs = [const { MaybeUninit::<bindings::ib_wc>::uninit() }; POLL_BATCH];
-        for wc in &mut wcs {
+        for wc in wcs.iter_mut().take(most) {
             // For a provider that reports a completion that it does not know, as mlx5 may.
             // SAFETY: The member belongs to the array.
             unsafe { (*wc.as_mut_ptr()).status = bindings::ib_wc_status_IB_WC_GENERAL_ERR };
         }
-        // SAFETY: The CQ is valid, the array has `POLL_BATCH` entries.
+        // SAFETY: The CQ is valid, the array has at least `most` entries.
         let n = unsafe {
-            bindings::ib_poll_cq(
-                self.verbs.cq.cast(),
-                POLL_BATCH as i32,
-                wcs.as_mut_ptr().cast(),
-            )
+            bindings::ib_poll_cq(self.verbs.cq.cast(), most as i32, wcs.as_mut_ptr().cast())
         };
-        let n = usize::try_from(n).unwrap_or(0).min(POLL_BATCH);
+        let n = usize::try_from(n).unwrap_or(0).min(most);
         for (place, wc) in out.iter_mut().zip(wcs.iter().take(n)) {
             let wc = wc.as_ptr();
             // SAFETY: The status was written above, and by the provider.
@@ -610,11 +648,15 @@ impl Link {
     /// and soft-iWARP reads the request for a notification without a barrier behind the completion
     /// (`siw_sqe_complete()`).
     pub(crate) fn is_armed(&self, every: impl FnOnce() -> bool) -> bool {
+        let sent_unnoticed = matches!(self.armed, Armed::Received) && self.sends_payload();
+        !sent_unnoticed && self.is_armed_for_messages(every)
+    }
+
+    /// As [`Link::is_armed`], but payload may have been sent without a notification.
+    pub(crate) fn is_armed_for_messages(&self, every: impl FnOnce() -> bool) -> bool {
         let armed = match self.armed {
             Armed::No => false,
-            Armed::Received => {
-                self.sends_in_flight() <= SEND_DEPTH / 4 && !self.sends_payload() && !every()
-            }
+            Armed::Received => self.sends_in_flight() <= SEND_DEPTH / 4 && !every(),
             Armed::Every => true,
         };
         armed && !self.is_software()

@@ -308,6 +308,7 @@ impl Link {
         to_result(unsafe { bindings::ib_post_send(self.verbs.qp.cast(), wr.cast()) })?;
         self.sends.next = self.sends.next.wrapping_add(count);
         self.sends.unsignaled = 0;
+        self.sends.completions += 1;
         Ok(())
     }
 

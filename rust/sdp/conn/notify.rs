@@ -4,7 +4,7 @@
 
 use super::connection::Connection;
 use super::guard::SockGuard;
-use crate::inet::sock::Sk;
+use super::sock::SdpSock;
 use crate::proto::state::State;
 use crate::rdma::link::Link;
 
@@ -15,10 +15,12 @@ pub(in crate::sdp) const IDLE_BYTES: u32 = 65536;
 impl Connection {
     /// Whether the next completion of a send must cause a notification, even if nothing is
     /// received.
-    pub(in crate::sdp) fn awaits_send_completion(&self, sk: Sk) -> bool {
+    pub(in crate::sdp) fn awaits_send_completion(&self, sock: &SdpSock) -> bool {
+        let sk = sock.sk();
         !self.out.queue.is_empty()
             || self.halves.has_memory_waiter()
-            || self.link.as_ref().is_some_and(|l| l.awaits_request())
+            // Without a free place, a message may be waiting for one.
+            || self.link.as_ref().is_some_and(|l| l.awaits_request() || l.send_room() == 0)
             || (self.halves.sender_waits_for_peer() && !self.awaits_messages_only())
             || self.adverts.waits
             || self.adverts.is_cancel_due()
@@ -34,7 +36,7 @@ impl Connection {
             )
             // An empty send buffer has room.
             || (sk.wmem_queued() > 0
-                && (!sk.stream_writeable() || sk.wmem_queued() > IDLE_BYTES)
+                && (!sock.has_space() || sk.wmem_queued() > IDLE_BYTES)
                 && !self.awaits_messages_only())
     }
 
@@ -49,20 +51,28 @@ impl Connection {
 }
 
 impl SockGuard<'_> {
+    /// [`Connection::awaits_send_completion`].
+    pub(crate) fn awaits_send_completion(&mut self) -> bool {
+        let sock = self.sock();
+        self.conn().awaits_send_completion(sock)
+    }
+
     /// Requests the next notification, unless the previous request is still pending; returns `true`
     /// if the queue must be polled again.
     pub(crate) fn arm(&mut self) -> bool {
-        let (sock, sk) = (self.sock(), self.sk());
-        let conn = self.conn();
-        let every = |conn: &Connection| conn.awaits_send_completion(sk);
-        let is_armed = |l: &Link| l.is_armed(|| every(conn));
-        if !sock.was_notified() && conn.link.as_ref().is_some_and(is_armed) {
-            return false;
-        }
-        let every = every(conn);
-        let Some(link) = &mut conn.link else {
+        let every = self.awaits_send_completion();
+        self.arm_for(every)
+    }
+
+    /// As [`SockGuard::arm`]; `every` is what [`SockGuard::awaits_send_completion`] returns now.
+    pub(crate) fn arm_for(&mut self, every: bool) -> bool {
+        let sock = self.sock();
+        let Some(link) = &mut self.conn().link else {
             return false;
         };
+        if !sock.was_notified() && link.is_armed_for_messages(|| every) {
+            return false;
+        }
         sock.forget_notification();
         link.arm(every)
     }
@@ -71,13 +81,21 @@ impl SockGuard<'_> {
     /// and the notification has not come yet. With some adapters, each poll of an empty queue and
     /// each request for a notification rings a doorbell.
     pub(crate) fn is_cq_quiet(&mut self) -> bool {
-        let (sock, sk) = (self.sock(), self.sk());
+        let sock = self.sock();
         let conn = self.conn();
         // The cheapest checks first.
         let is_quiet = |l: &Link| {
-            let every = || conn.awaits_send_completion(sk);
+            let every = || conn.awaits_send_completion(sock);
             !l.is_software() && !sock.was_notified() && l.is_armed(every)
         };
         conn.link.as_ref().is_some_and(is_quiet)
+    }
+
+    /// Whether a notification was requested that has not come yet: so the CQ has no messages. It may
+    /// have completions of requests of which the notification does not tell.
+    pub(crate) fn has_no_news(&mut self) -> bool {
+        let sock = self.sock();
+        let link = self.conn().link.as_ref();
+        !sock.was_notified() && link.is_some_and(|l| l.is_armed_for_messages(|| false))
     }
 }

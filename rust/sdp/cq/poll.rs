@@ -26,6 +26,7 @@ use crate::proto::state::{
 };
 use crate::rdma::link::{
     Completion,
+    Link,
     Tag,
     POLL_BATCH, //
 };
@@ -73,12 +74,33 @@ pub(crate) fn process(guard: &mut SockGuard<'_>) {
     if !may_poll(guard) {
         return;
     }
+    let (mut taken, mut messages) = (Taken::default(), 0);
+    let mut most = match &guard.conn().link {
+        Some(link) => link.likely_completions(),
+        None => POLL_BATCH,
+    };
     for _ in 0..ROUNDS {
-        poll_cq(guard);
-        if !guard.arm() {
+        let more = take_completions(guard, most);
+        messages += more.messages;
+        taken.add(more);
+        most = POLL_BATCH;
+        // If nothing waits for completions of requests, the notification is requested before anything
+        // is posted: a request that is posted now may finish at once, and the CQ would not be empty.
+        let awaited = guard.awaits_send_completion();
+        if !awaited && guard.arm_for(false) {
+            continue;
+        }
+        act_on(guard, core::mem::take(&mut taken));
+        let awaited_now = guard.awaits_send_completion();
+        let is_armed = !awaited && !awaited_now;
+        if is_armed || !guard.arm_for(awaited_now) {
+            if let Some(link) = &mut guard.conn().link {
+                link.note_messages(messages);
+            }
             return;
         }
     }
+    act_on(guard, taken);
     guard.sock().requeue_bh();
 }
 
@@ -102,19 +124,33 @@ pub(crate) fn poll_cq_if_due(guard: &mut SockGuard<'_>) {
     }
 }
 
+/// As [`poll_cq`], but only if there may be messages.
+pub(crate) fn poll_messages_if_due(guard: &mut SockGuard<'_>) {
+    if !guard.has_no_news() {
+        poll_cq(guard);
+    }
+}
+
 /// Handles all completions and posts what may be posted.
 pub(crate) fn poll_cq(guard: &mut SockGuard<'_>) {
-    if let Some(taken) = take_completions(guard) {
-        if taken.receives {
-            Receiver::of(guard).refill();
-        }
-        pull(guard);
-        flush(guard);
-        wake_reader_if_due(guard);
-        wake_writer_if_due(guard);
-        if guard.conn().adverts.waits {
-            guard.sk().wake_waiters();
-        }
+    let taken = take_completions(guard, POLL_BATCH);
+    act_on(guard, taken);
+}
+
+/// Posts what may be posted, and wakes threads, after completions were handled.
+fn act_on(guard: &mut SockGuard<'_>, taken: Taken) {
+    if taken.completions == 0 {
+        return;
+    }
+    if taken.refill_due {
+        Receiver::of(guard).refill();
+    }
+    pull(guard);
+    flush(guard);
+    wake_reader_if_due(guard);
+    wake_writer_if_due(guard);
+    if guard.conn().adverts.waits {
+        guard.sk().wake_waiters();
     }
 }
 
@@ -153,56 +189,67 @@ fn may_poll(guard: &mut SockGuard<'_>) -> bool {
     )
 }
 
-/// What the completions that were handled may change.
+/// The completions that were handled, and what they may change.
 #[derive(Default)]
 struct Taken {
+    completions: usize,
+    /// The number of messages of the peer among them.
+    messages: usize,
     /// Receives may be missing, or there may be room for more of them.
-    receives: bool,
+    refill_due: bool,
 }
 
-/// Handles all completions in the CQ; `None` if there were none.
-fn take_completions(guard: &mut SockGuard<'_>) -> Option<Taken> {
-    if !may_poll(guard) {
-        return None;
+impl Taken {
+    fn add(&mut self, more: Self) {
+        self.completions += more.completions;
+        self.messages += more.messages;
+        self.refill_due |= more.refill_due;
     }
-    let (mut total, mut heard) = (0, false);
+}
+
+/// Handles the completions in the CQ: all of them if `most` is [`POLL_BATCH`], otherwise at most so
+/// many.
+fn take_completions(guard: &mut SockGuard<'_>, most: usize) -> Taken {
     let mut taken = Taken::default();
+    if !may_poll(guard) {
+        return taken;
+    }
     loop {
         let mut batch = [None; POLL_BATCH];
         let n = match &mut guard.conn().link {
-            Some(link) => link.poll(&mut batch),
+            Some(link) => link.poll(&mut batch, most),
             None => 0,
         };
-        total += n;
+        taken.completions += n;
         for completion in batch.into_iter().take(n).flatten() {
             match completion {
-                Completion::Sent => taken.receives |= reap_sent(guard),
+                Completion::Sent => taken.refill_due |= reap_sent(guard),
                 Completion::Received { len, invalidated } => {
-                    heard = true;
+                    taken.messages += 1;
                     let readable = dispatch::received(guard, len, invalidated);
                     guard.conn().inq.readable |= readable;
                 }
                 Completion::Failed(status) => {
-                    taken.receives = true;
+                    taken.refill_due = true;
                     completion_failed(guard, status);
                 }
             }
         }
-        // The queue has no more. With some adapters, polling an empty queue rings a doorbell.
+        // Either the queue has no more, or there were as many as were asked for. With some adapters,
+        // polling an empty queue rings a doorbell.
         if n < POLL_BATCH {
             break;
         }
     }
-    if heard {
-        taken.receives = true;
+    if taken.messages > 0 {
+        taken.refill_due = true;
         guard.conn().liveness.keepalive.on_receive(now());
         guard.conn().liveness.watch.wake_ms = 0;
     }
-    if total == 0 {
-        return None;
-    }
-    guard.stats.add(Counter::Completions, total as u64);
-    Some(taken)
+    guard
+        .stats
+        .add(Counter::Completions, taken.completions as u64);
+    taken
 }
 
 /// Takes finished requests out of the send queue, and frees their memory. Returns whether Reads are
@@ -284,7 +331,13 @@ fn completion_failed(guard: &mut SockGuard<'_>, status: bindings::ib_wc_status) 
 /// Handles the completions that have come, and requests a notification for the next one, before the
 /// caller checks what it waits for.
 pub(in crate::sdp) fn catch_up(guard: &mut SockGuard<'_>) {
-    poll_cq_if_due(guard);
+    // Where polling an empty CQ is expensive, the request for the notification tells whether the CQ
+    // is empty.
+    if guard.conn().link.as_ref().is_some_and(Link::rings_if_empty) {
+        poll_messages_if_due(guard);
+    } else {
+        poll_cq_if_due(guard);
+    }
     rearm_cq(guard);
 }
 

@@ -41,7 +41,7 @@ use crate::sdp::conn::guard::{
 };
 use crate::sdp::conn::sock::SdpSock;
 use crate::sdp::cq::poll::{
-    poll_cq_if_due,
+    poll_messages_if_due,
     wait_and_poll, //
 };
 use crate::sdp::flush::flush;
@@ -266,7 +266,8 @@ pub(crate) fn bytes_left(sock: &SdpSock) -> u32 {
     }
 }
 
-/// Posts new receives in place of those that were read, and polls the CQ once more.
+/// Posts new receives in place of those that were read, and handles messages that have come
+/// meanwhile.
 fn finish(guard: &mut SockGuard<'_>, recv: &Recv<'_>) {
     let timeless = recv.timeo.is_over() && recv.copied == 0;
     if recv.direct > 0 {
@@ -290,7 +291,7 @@ fn finish(guard: &mut SockGuard<'_>, recv: &Recv<'_>) {
         give_room(guard);
     }
     pull(guard);
-    poll_cq_if_due(guard);
+    poll_messages_if_due(guard);
 }
 
 /// Posts receives after bytes were read, and sends what has become possible. Without new receives
@@ -349,7 +350,7 @@ impl Recv<'_> {
             }
             // The queue is empty (or, for a peek, all of it was seen): perhaps the CQ has more.
             let before = guard.conn().inq.queue.bytes();
-            poll_cq_if_due(guard);
+            poll_messages_if_due(guard);
             if guard.conn().inq.queue.bytes() > before || may_read_directly(guard, self) {
                 continue;
             }

@@ -187,8 +187,7 @@ fn finish(guard: &mut SockGuard<'_>, send: &Send<'_>) {
     let conn = guard.conn();
     send.leave_open(&conn.halves, &mut conn.out);
     flush(guard);
-    let sk = guard.sk();
-    if guard.conn().awaits_send_completion(sk) {
+    if guard.awaits_send_completion() {
         rearm_cq(guard);
     }
 }
