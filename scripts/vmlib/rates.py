@@ -13,9 +13,10 @@ RESULT = re.compile(r"^\s+(?:bw|latency)\s+=\s+([\d.,]+)\s+(\S+)$", re.MULTILINE
 # rc_* uses rdma_cm, as SDP does, with a transition to user space for each event.
 OPTIONS = {"rc": "-cm1 "}
 
-# How long qperf waits for a starting server, and for its answers: the default is 5 seconds, which a
+# How long qperf waits for a starting server (-ws), and for its answers: the default is 5 seconds, which a
 # busy host may exceed.
-PATIENT = "-ws 30 -to 30"
+STARTS = "-ws 30"
+PATIENT = f"{STARTS} -to 30"
 
 
 class QperfServer:
@@ -43,11 +44,13 @@ ATTEMPTS = 5
 
 def qperf(vm: Vm, peer: str, test: str, size: int, seconds: float = 2, options: str = "", environment: str = "",
           limit: float = 120) -> float:
-    """One measurement: MB/s for a *_bw test, microseconds for a *_lat one."""
+    """One measurement: MB/s for a *_bw test, microseconds for a *_lat one. `limit` is in seconds, also for the time
+    that one side waits for the other: if clocks go by instructions, the clock of an idle machine is faster than that
+    of a busy one, and the server of an RDMA Read is idle."""
     family = test.split("_")[0]
     for _ in range(ATTEMPTS):
-        result = vm.run(f"{environment} exec qperf {OPTIONS.get(family, '')}{options} {peer} {PATIENT} "
-                        f"-t {seconds} -m {size} {test}", limit)
+        result = vm.run(f"{environment} exec qperf {OPTIONS.get(family, '')}{options} {peer} {STARTS} "
+                        f"-to {limit:.0f} -t {seconds} -m {size} {test}", limit)
         if family != "rc" or TOO_EARLY not in result.output:
             break
     match = RESULT.search(result.output)
