@@ -185,7 +185,7 @@ pub(crate) struct Link {
     pub(super) device: *mut bindings::ib_device,
     pub(super) sends: Sends,
     armed: Armed,
-    /// The number of messages that the last run of [`Link::poll`] is likely to find.
+    /// The number of messages that came with the last notification, at least 1.
     messages: usize,
     pub(super) limits: Limits,
 }
