@@ -28,6 +28,7 @@ use crate::stats::counters::Counter;
 /// A connection that is being set up and has a place in the backlog.
 struct HalfOpen {
     child: ARef<SdpSock>,
+    turn: u64,
     /// When its worker began to answer. Before, no other thread may end the connection.
     since: Option<Instant<Monotonic>>,
 }
@@ -36,6 +37,12 @@ struct HalfOpen {
 /// completed the connection by then. TCP waits as long for an answer before it retransmits its
 /// request (`TCP_TIMEOUT_INIT`).
 pub(in crate::sdp) const OLD_MS: u32 = 1000;
+
+/// A connection that waits for accept().
+struct Ready {
+    child: ARef<SdpSock>,
+    turn: u64,
+}
 
 /// What an established connection waits for before it is handed to accept().
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -62,10 +69,14 @@ struct Deferred {
 /// TCP: a peer that sends nothing does not take a place from a peer that does. The number of
 /// deferred connections is limited to the number of places.
 pub(crate) struct AcceptQueue {
-    /// The oldest first, as in the other lists.
-    ready: KVec<ARef<SdpSock>>,
+    /// In the order of their turns, not of their completion: each connection has a worker, and two
+    /// workers may complete their connections in the other order than a client has opened them.
+    ready: KVec<Ready>,
+    /// The oldest first, as in the lists below.
     deferred: KVVec<Deferred>,
     half_open: KVVec<HalfOpen>,
+    /// The turn of the next connection that gets a place.
+    next_turn: u64,
     /// Requests that found no place, and that their peers do not repeat.
     parked: KVec<ARef<SdpSock>>,
     /// The TCP socket whose connections accept() also returns (SDP_LISTEN_TCP). It has its own
@@ -90,7 +101,7 @@ pub(in crate::sdp) enum Next {
 
 /// The connections of a socket that has stopped listening.
 pub(in crate::sdp) struct Closed {
-    ready: KVec<ARef<SdpSock>>,
+    ready: KVec<Ready>,
     deferred: KVVec<Deferred>,
     /// They end by themselves. They must be dropped after the queue was unlocked.
     half_open: KVVec<HalfOpen>,
@@ -115,7 +126,8 @@ impl Closed {
     /// leaves the end to the caller.
     pub(in crate::sdp) fn established(self) -> impl Iterator<Item = ARef<SdpSock>> {
         let deferred = self.deferred.into_iter().map(|deferred| deferred.child);
-        Iterator::chain(self.ready.into_iter(), deferred)
+        let ready = self.ready.into_iter().map(|ready| ready.child);
+        Iterator::chain(ready, deferred)
     }
 }
 
@@ -125,6 +137,7 @@ impl AcceptQueue {
             ready: KVec::new(),
             deferred: KVVec::new(),
             half_open: KVVec::new(),
+            next_turn: 0,
             parked: KVec::new(),
             tcp: None,
             is_turn_of_tcp: false,
@@ -186,11 +199,37 @@ impl AcceptQueue {
         self.half_open.iter().position(is_it)
     }
 
+    fn take_turn(&mut self) -> u64 {
+        let turn = self.next_turn;
+        self.next_turn += 1;
+        turn
+    }
+
+    /// Makes a connection available to accept(). If there is no memory for that, its place becomes
+    /// free.
+    fn push(&mut self, listener: Sk, child: ARef<SdpSock>, turn: u64) -> Result {
+        let later = self.ready.iter().rev();
+        let later = later.take_while(|ready| ready.turn > turn).count();
+        let at = self.ready.len() - later;
+        if let Err(e) = self.ready.reserve(1, GFP_KERNEL) {
+            listener.acceptq_remove();
+            self.fill_places(listener);
+            return Err(e.into());
+        }
+        Ok(self
+            .ready
+            .insert_within_capacity(at, Ready { child, turn })?)
+    }
+
     /// Gives the child a place that was counted for it. If there is no memory for that, the place
     /// becomes free, and the caller must offer it to waiting connections.
     fn seat(&mut self, listener: Sk, child: ARef<SdpSock>) -> Result {
-        let since = None;
-        let seated = self.half_open.push(HalfOpen { child, since }, GFP_KERNEL);
+        let half_open = HalfOpen {
+            child,
+            turn: self.take_turn(),
+            since: None,
+        };
+        let seated = self.half_open.push(half_open, GFP_KERNEL);
         if seated.is_err() {
             listener.acceptq_remove();
         }
@@ -413,12 +452,8 @@ pub(crate) fn fill_places(listener: &SdpSock) {
 pub(crate) fn push(listener: &SdpSock, child: ARef<SdpSock>) -> Result {
     let mut queue = listener.accepts.lock();
     let at = queue.half_open(&child).ok_or(ECONNRESET)?;
-    let half_open = queue.half_open.remove(at).ok();
-    let pushed = queue.ready.push(child, GFP_KERNEL);
-    if pushed.is_err() {
-        listener.sk().acceptq_remove();
-        queue.fill_places(listener.sk());
-    }
+    let half_open = queue.half_open.remove(at).map_err(|_| ECONNRESET)?;
+    let pushed = queue.push(listener.sk(), child, half_open.turn);
     drop(queue);
     drop(half_open);
     pushed?;
@@ -489,11 +524,9 @@ pub(crate) fn push_deferred(listener: &SdpSock, child: &SdpSock) -> Result<Place
         }
     }
     let deferred = queue.deferred.remove(at).map_err(|_| ECONNRESET)?;
-    let pushed = queue.ready.push(deferred.child, GFP_KERNEL);
-    if pushed.is_err() {
-        listener.sk().acceptq_remove();
-        queue.fill_places(listener.sk());
-    }
+    // As with TCP, the connection is behind those that were ready before it was due.
+    let turn = queue.take_turn();
+    let pushed = queue.push(listener.sk(), deferred.child, turn);
     drop(queue);
     if let Some(old) = old {
         end(listener, &old);
@@ -530,11 +563,11 @@ pub(in crate::sdp) fn next(listener: &SdpSock, takes_tcp: bool) -> Option<Next> 
     if queue.ready.is_empty() {
         return None;
     }
-    let child = queue.ready.remove(0).ok()?;
+    let ready = queue.ready.remove(0).ok()?;
     queue.is_turn_of_tcp = true;
     listener.sk().acceptq_remove();
     queue.fill_places(listener.sk());
-    Some(Next::Sdp(child))
+    Some(Next::Sdp(ready.child))
 }
 
 /// Wakes threads that wait in accept() or poll(), because the TCP socket has connections. All of

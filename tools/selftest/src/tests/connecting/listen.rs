@@ -37,6 +37,7 @@ tests!("listen";
     connection_wakes_one,
     options_are_inherited,
     options_of_ipv6_are_inherited,
+    accepts_in_order,
     accepting_threads,
     accepting_processes,
     listener_of_a_child,
@@ -516,6 +517,29 @@ fn options_of_ipv6_are_inherited(env: &Env) -> Outcome {
     let (accepted, _) = listener.accept()?;
     for (option, value, name) in options {
         expect_eq(accepted.get_int(libc::IPPROTO_IPV6, option)?, value, name)?;
+    }
+    Ok(())
+}
+
+/// accept() returns connections in the order in which one client has opened them, although each of
+/// them may be completed on another processor.
+fn accepts_in_order(env: &Env) -> Outcome {
+    const CONNECTIONS: usize = 30;
+    for _ in 0..5 {
+        let (listener, addr) = env.listener(CONNECTIONS as i32)?;
+        let clients = (0..CONNECTIONS)
+            .map(|_| {
+                let client = env.socket()?;
+                client.connect(&addr)?;
+                Ok(client)
+            })
+            .collect::<io::Result<Vec<_>>>()?;
+        // The last connections may be completed after their connect() has returned.
+        std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
+        for client in &clients {
+            let (_, from) = listener.accept()?;
+            expect_eq(from.to_std(), client.getsockname()?.to_std(), "the order")?;
+        }
     }
     Ok(())
 }

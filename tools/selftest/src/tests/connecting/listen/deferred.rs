@@ -313,18 +313,10 @@ pub(super) fn deferred_beyond_the_backlog(env: &Env) -> Outcome {
     std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
     deferred[1].send(span, 0)?;
     std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
-    // Over iWARP, connections reach the listener in any order.
-    let mut awaited = Vec::new();
     for remote in &beyond {
-        awaited.push(remote.getsockname()?.to_std());
-    }
-    while !awaited.is_empty() {
         expect_eq(listener.poll(POLLIN, -1)?, POLLIN, "one beyond: poll()")?;
-        let from = listener.accept()?.1.to_std();
-        let at = awaited.iter().position(|name| *name == from);
-        let is_next = at == Some(0) || at.is_some() && differences::over_iwarp(env.family);
-        expect(is_next, format!("accepted {from:?}, not of {awaited:?}"))?;
-        awaited.retain(|name| *name != from);
+        let (_, from) = listener.accept()?;
+        expect_eq(from.to_std(), remote.getsockname()?.to_std(), "the order")?;
     }
     let sock = accept_from(&listener, &deferred[1], "one that waited for a place")?;
     receive(&sock, span)?;
