@@ -349,6 +349,20 @@ def port_of_nobody(bench: Bench) -> None:
         holder.kill()
 
 
+@test(machines=1, core=("stock",))
+def port_of_nobody_without_bind(bench: Bench) -> None:
+    """listen() without bind() assigns a port that is free for TCP as well: otherwise another program could not bind
+    to the port once the listener has been closed."""
+    vm = bench.a
+    held = "import socket\ntaken = [socket.socket(2, 1, 6) for _ in range(7)]\n"
+    held += '[s.bind(("", 40000 + i)) for i, s in enumerate(taken)]\n'
+    listen = 's = socket.socket()\ns.listen()\nassert s.getsockopt(1, 38) == 257\nprint("port", s.getsockname()[1])'
+    with ports_of_kernel(vm, 40000, 40007):
+        for _ in range(3):
+            said = vm.run(f"exec sdpctl run --require -- python3 -c '{held}{listen}'")
+            expect("port 40007" in said.output, said.output)
+
+
 # Tests that detect differences documented in tcp.rst and sdpctl.rst: how the peers of deferred
 # connections learn of the listener's end, where connections are listed, and that SDP over RoCE has
 # ports of its own.

@@ -347,11 +347,15 @@ fn serve(fd: RawFd, backlog: c_int) -> Option<io::Result<c_int>> {
     if transport == Transport::Both && !config.require {
         return serve_both(config, fd, family, &at, backlog);
     }
-    let listening = Twin::of(fd, family).and_then(|twin| {
+    let listen = || {
+        if at.port() == 0 {
+            choose_port(fd, family, &at)?;
+        }
+        let twin = Twin::of(fd, family)?;
         listen_for(twin.as_raw_fd(), backlog)?;
         twin.replace()
-    });
-    match listening {
+    };
+    match listen() {
         Ok(()) => {
             config.tell(|| format!("listens at {at} by SDP"));
             Some(Ok(0))
@@ -371,7 +375,8 @@ fn listen_for(fd: RawFd, backlog: c_int) -> io::Result<()> {
     sock::result(unsafe { (sock::real().listen)(fd, backlog) }).map(drop)
 }
 
-/// Gives a socket that listens without bind() a port, if possible one that is free for both.
+/// Gives a socket that listens without bind() a port, if possible one that is free for SDP and TCP:
+/// a later bind() to the port of a closed listener would find a port that only TCP has in use.
 fn choose_port(fd: RawFd, family: c_int, at: &SocketAddr) -> io::Result<()> {
     let any = RawAddr::local(fd)?;
     // SAFETY: The address has that length.
