@@ -647,10 +647,11 @@ fn least_not_sent(env: &Env) -> Outcome {
         LEAST,
         "set",
     )?;
+    let writable = || Ok(sock.poll(libc::POLLOUT, 0)? != 0);
     let fill = || -> io::Result<usize> {
         let (mut sent, mut quiet) = (0, 0);
         // The other side still takes bytes for a while.
-        while quiet < 5 {
+        while quiet < 5 || writable()? {
             match sock.send(&[1; PIECE], libc::MSG_DONTWAIT) {
                 Ok(n) => (sent, quiet) = (sent + n, 0),
                 Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => {
@@ -662,15 +663,12 @@ fn least_not_sent(env: &Env) -> Outcome {
         }
         Ok(sent)
     };
-    let writable = || Ok(sock.poll(libc::POLLOUT, 0)? != 0);
     let first = fill()?;
-    expect(!writable()?, "writable above the mark")?;
     // Without the mark there is more room.
     lowat(0)?;
     expect(writable()?, "not writable without a mark")?;
     let more = fill()?;
     expect(more > LEAST as usize, format!("{more} bytes more"))?;
-    expect(!writable()?, "writable when full")?;
     lowat(LEAST)?;
     let mut got = 0;
     let mut buf = vec![0; 1 << 20];
