@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -114,14 +114,20 @@ fn start(options: &Options) -> Result<(), String> {
     });
     let failed =
         |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    // The parent process finds the threads by their names, which each thread sets for itself.
+    let named = Arc::new(Barrier::new(options.sockets.len() + 1));
     for (machine, path) in options.sockets.iter().enumerate() {
         let server = Server::new(path, true, pci::interrupts(), pci::regions())
             .map_err(|e| failed(path, &e))?;
         let backend = Backend::new(machine, Arc::clone(&running));
         let path = path.clone();
+        let is_named = Arc::clone(&named);
         thread::Builder::new()
             .name(format!("machine {}", machine + 1))
-            .spawn(move || serve(&server, backend, &path))
+            .spawn(move || {
+                is_named.wait();
+                serve(&server, backend, &path);
+            })
             .map_err(|e| e.to_string())?;
     }
     if let Some(path) = &options.control {
@@ -130,6 +136,7 @@ fn start(options: &Options) -> Result<(), String> {
         thread::spawn(move || listen(&listener, &running));
     }
     ethernet::start(&options.network).map_err(|e| format!("--network: {e}"))?;
+    named.wait();
     // The parent process waits for this line before the machines connect.
     let mut out = io::stdout();
     writeln!(out, "ready")
