@@ -69,7 +69,7 @@ pub enum Reason {
     /// No reader of the peer waits with a buffer.
     PeerDoesNotWait,
     /// Receives that returned early gave the program less time than they cost
-    /// ([`super::pause::is_worth`]).
+    /// ([`super::pause::Overlap`]).
     NoOverlap,
     /// A mapping that several programs may share cannot be protected.
     SharedMapping,

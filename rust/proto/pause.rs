@@ -22,6 +22,8 @@ pub const OFF_PERCENT: u64 = 25;
 pub const ON_PERCENT: u64 = 10;
 /// The number of transfers before the first decision.
 pub const SAMPLE: u8 = 8;
+/// The number of receives before the first decision, if they gave the program almost no time.
+pub const IDLE_SAMPLE: u8 = 2;
 /// The number of other sends in the first pause.
 pub const PAUSE_MIN: u32 = 64;
 /// The number of other sends in the longest pause.
@@ -66,24 +68,30 @@ impl Pause {
     /// Records an asynchronous transfer of `pages` pages, of which `touched_pages` were copied or
     /// waited for. A transfer that ends during a pause is not recorded: it began before the pause.
     pub fn on_transfer(&mut self, pages: u32, touched_pages: u32) {
-        self.record(pages, touched_pages);
+        self.record(pages, touched_pages, 1);
     }
 
-    /// Records a receive that returned before its bytes had arrived, and whether this was worth its
-    /// cost ([`is_worth`]).
-    pub fn on_receive(&mut self, worth: bool) {
-        self.record(1, u32::from(!worth));
+    /// Records a receive that returned before its bytes had arrived.
+    pub fn on_receive(&mut self, overlap: Overlap) {
+        match overlap {
+            Overlap::Enough => self.record(1, 0, 1),
+            Overlap::Little => self.record(1, 1, 1),
+            // Few receives decide only if no other one was worth its cost.
+            Overlap::None if self.costly == self.units => self.record(1, 1, SAMPLE / IDLE_SAMPLE),
+            Overlap::None => self.record(1, 1, 1),
+        }
     }
 
-    /// Records a transfer of `units`, of which `costly` cost more than they saved.
-    fn record(&mut self, units: u32, costly: u32) {
+    /// Records a transfer of `units`, of which `costly` cost more than they saved. The transfer
+    /// counts as much as `transfers` of them for the first decision.
+    fn record(&mut self, units: u32, costly: u32, transfers: u8) {
         if !self.may_go_async() {
             return;
         }
         // INVARIANT: at most all units are costly, and both numbers decrease alike.
         self.units = fade(self.units, units);
         self.costly = fade(self.costly, costly.min(units));
-        self.transfers = self.transfers.saturating_add(1).min(SAMPLE);
+        self.transfers = self.transfers.saturating_add(transfers).min(SAMPLE);
         if self.transfers < SAMPLE {
             return;
         }
@@ -113,12 +121,30 @@ impl Pause {
     }
 }
 
-/// Whether a receive that returned before its bytes had arrived was worth its cost. `gained_ns` is
-/// the time that the program had for itself until the bytes had arrived, `taking_ns` the time that
-/// the call took to take the pages.
-pub const fn is_worth(gained_ns: u64, taking_ns: u64) -> bool {
-    // To give the pages back takes about as long again.
-    gained_ns >= taking_ns.saturating_mul(2)
+/// How much time of its own a receive gave the program that returned before its bytes had arrived.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Overlap {
+    /// At least as much as the receive cost.
+    Enough,
+    /// Less.
+    Little,
+    /// Almost none: the program waited for the bytes.
+    None,
+}
+
+impl Overlap {
+    /// `gained_ns` is the time that the program had for itself until the bytes had arrived,
+    /// `taking_ns` the time that the call took to take the pages.
+    pub const fn of(gained_ns: u64, taking_ns: u64) -> Self {
+        // To give the pages back takes about as long again.
+        if gained_ns >= taking_ns.saturating_mul(2) {
+            Self::Enough
+        } else if gained_ns >= taking_ns / 4 {
+            Self::Little
+        } else {
+            Self::None
+        }
+    }
 }
 
 fn fade(sum: u64, new: u32) -> u64 {

@@ -16,6 +16,7 @@ use super::source::{
 use crate::inet::sock::Sk;
 use crate::proto::advert::Id;
 use crate::proto::hello::Features;
+use crate::proto::pause::Overlap;
 use crate::proto::source::{
     self,
     Kind, //
@@ -119,10 +120,10 @@ impl Adverts {
         }
     }
 
-    /// Records whether a receive that took pages away was worth its cost.
-    pub(in crate::sdp) fn note_worth(&mut self, worth: bool) {
+    /// Records how much time a receive that took pages away gave the program.
+    pub(in crate::sdp) fn note_overlap(&mut self, overlap: Overlap) {
         if let Some(sources) = &mut self.sources {
-            sources.overlap_pause.on_receive(worth);
+            sources.overlap_pause.on_receive(overlap);
         }
     }
 

@@ -14,7 +14,7 @@ use crate::mm::frag::Frag;
 use crate::params::ADVERTS;
 use crate::proto::hello::Features;
 use crate::proto::pause::{
-    is_worth,
+    Overlap,
     Pause, //
 };
 use crate::proto::pull::ReaderWait;
@@ -60,13 +60,13 @@ impl EarlyReturn {
         self.arrived = Some(Instant::now());
     }
 
-    /// Whether the program has had enough time for itself: until its bytes arrived, or until now if
-    /// they have not all arrived (`are_there`).
-    pub(in crate::sdp) fn was_worth_it(&self, are_there: bool) -> bool {
+    /// The time that the program has had for itself: until its bytes arrived, or until now if they
+    /// have not all arrived (`are_there`).
+    pub(in crate::sdp) fn overlap(&self, are_there: bool) -> Overlap {
         let arrived = self.arrived.filter(|_| are_there);
         let until = arrived.unwrap_or_else(Instant::now);
         let ns = |delta: Delta| u64::try_from(delta.as_nanos()).unwrap_or(0);
-        is_worth(ns(until - self.at), ns(self.taking))
+        Overlap::of(ns(until - self.at), ns(self.taking))
     }
 }
 

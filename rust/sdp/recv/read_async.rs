@@ -57,6 +57,7 @@ use crate::proto::choice::{
     Wanted, //
 };
 use crate::proto::half::Half;
+use crate::proto::pause::Overlap;
 use crate::proto::state::State;
 use crate::rdma::region::{
     Call,
@@ -118,7 +119,7 @@ impl Early {
 impl Direct<'_> {
     /// The next part of the buffer for whose pages the call need not wait, at most as long as the
     /// peer's advert.
-    fn early_part(&mut self, recv: &Recv<'_>) -> Option<Early> {
+    fn early_part(&mut self, recv: &mut Recv<'_>) -> Option<Early> {
         if recv.excluded.early_reads {
             return None;
         }
@@ -149,20 +150,22 @@ impl Direct<'_> {
 
     /// Whether the program has enough time for other work while the bytes of receives that have
     /// returned arrive. The condition applies whatever way the user has chosen.
-    fn uses_time(&mut self, recv: &Recv<'_>) -> bool {
+    fn uses_time(&mut self, recv: &mut Recv<'_>) -> bool {
         let Some(sources) = &mut self.adverts.sources else {
             return false;
         };
         let uses = sources.overlap_pause.may_go_async();
         // A call that has enough bytes returns now: it does not go another way.
         if !uses && !recv.has_enough {
+            // A pause is counted in calls: a call is one receive, whatever the number of its Reads.
+            recv.excluded.early_reads = true;
             sources.overlap_pause.on_other_path();
             self.count_by_copy(Reason::NoOverlap);
         }
         uses
     }
 
-    fn may_return_early(&mut self, recv: &Recv<'_>) -> bool {
+    fn may_return_early(&mut self, recv: &mut Recv<'_>) -> bool {
         let wanted = self.options.wanted;
         match wanted {
             Wanted::Only(path) => path == Path::Asynchronous,
@@ -174,6 +177,7 @@ impl Direct<'_> {
                 let may = sources.receive_pause.may_go_async();
                 // A call that has enough bytes returns now: it does not go another way.
                 if !may && !recv.has_enough {
+                    recv.excluded.early_reads = true;
                     sources.receive_pause.on_other_path();
                     self.count_by_copy(Reason::TooManyFaults);
                 }
@@ -183,34 +187,34 @@ impl Direct<'_> {
     }
 }
 
-/// Called when a receive begins: records whether the last receive that returned early was worth its
-/// cost.
+/// Called when a receive begins: records how much time the last receive that returned early gave
+/// the program.
 pub(super) fn note_next_call(conn: &mut Connection, recv: &Recv<'_>) {
     if recv.direct_room() > 0 {
-        note_worth(conn);
+        note_overlap(conn);
     }
 }
 
 /// Called before a receive waits. If bytes of early Reads of this call or of a former one are still
-/// on their way, the receive waits for these bytes now: records whether the early Reads were worth
-/// their cost.
+/// on their way, the receive waits for these bytes now: records how much time the early Reads gave
+/// the program.
 pub(super) fn note_wait(conn: &mut Connection, recv: &mut Recv<'_>) {
     if !conn.awaits_early() {
         return;
     }
-    note_worth(conn);
+    note_overlap(conn);
     if recv.taking.take().is_some() {
         // The program has had no time for other work.
-        conn.adverts.note_worth(false);
+        conn.adverts.note_overlap(Overlap::None);
     }
 }
 
-/// Records whether the last receive that has returned early was worth its cost, if that is not
+/// Records how much time the last receive that has returned early gave the program, if that is not
 /// known yet.
-fn note_worth(conn: &mut Connection) {
+fn note_overlap(conn: &mut Connection) {
     let are_there = !conn.awaits_early();
     if let Some(returned) = conn.adverts.take_early_return() {
-        conn.adverts.note_worth(returned.was_worth_it(are_there));
+        conn.adverts.note_overlap(returned.overlap(are_there));
     }
 }
 
@@ -221,7 +225,7 @@ pub(super) fn note_return(conn: &mut Connection, recv: &Recv<'_>) {
         return;
     };
     // Another thread may have returned meanwhile.
-    note_worth(conn);
+    note_overlap(conn);
     let are_there = !conn.awaits_early();
     conn.adverts
         .set_early_return(EarlyReturn::now(taking, are_there));
@@ -256,7 +260,7 @@ impl Recv<'_> {
     fn take_and_read(&mut self, guard: &mut SockOwner<'_>, early: &Early) -> Result {
         // When the call began, `note_next_call` has recorded nothing if the first part of the
         // buffer was too small.
-        note_worth(guard.conn());
+        note_overlap(guard.conn());
         self.set_room(guard, Some(self.len - self.copied));
         if let Some(sources) = &mut guard.conn().adverts.sources {
             sources.direct_bytes = 0;

@@ -4,7 +4,9 @@
 
 use proptest::prelude::*;
 use proto_host::proto::pause::{
+    Overlap,
     Pause,
+    IDLE_SAMPLE,
     PAUSE_MAX,
     PAUSE_MIN,
     SAMPLE, //
@@ -77,11 +79,43 @@ fn the_share_decides_not_the_number() {
 #[test]
 fn receives_that_are_not_worth_it_pause() {
     let mut good = Pause::new();
-    (0..100).for_each(|_| good.on_receive(true));
+    (0..100).for_each(|_| good.on_receive(Overlap::Enough));
     assert!(good.may_go_async());
     let mut bad = Pause::new();
-    (0..SAMPLE).for_each(|_| bad.on_receive(false));
+    (0..SAMPLE).for_each(|_| bad.on_receive(Overlap::Little));
     assert_eq!(pause(&mut bad), PAUSE_MIN);
+}
+
+/// A program that only waits for its bytes is known after few receives; one that has done without
+/// waits for long is not judged by them.
+#[test]
+fn receives_without_overlap_pause_soon() {
+    let mut idle = Pause::new();
+    for _ in 0..IDLE_SAMPLE {
+        assert!(idle.may_go_async());
+        idle.on_receive(Overlap::None);
+    }
+    assert_eq!(pause(&mut idle), PAUSE_MIN);
+    for before in 1..100 {
+        let mut good = Pause::new();
+        (0..before).for_each(|_| good.on_receive(Overlap::Enough));
+        good.on_receive(Overlap::None);
+        assert!(good.may_go_async(), "{before}");
+    }
+}
+
+/// The limits that the documentation names.
+#[test]
+fn overlap_by_time() {
+    for (gained_ns, overlap) in [
+        (0, Overlap::None),
+        (249, Overlap::None),
+        (250, Overlap::Little),
+        (1999, Overlap::Little),
+        (2000, Overlap::Enough),
+    ] {
+        assert_eq!(Overlap::of(gained_ns, 1000), overlap, "{gained_ns}");
+    }
 }
 
 #[test]
@@ -98,7 +132,7 @@ fn bad_receives(record: &mut Pause) -> u32 {
     pause(record);
     let mut receives = 0;
     while record.may_go_async() {
-        record.on_receive(false);
+        record.on_receive(Overlap::Little);
         receives += 1;
     }
     receives
@@ -123,20 +157,20 @@ fn bad_receives_always_pause_and_good_ones_never() {
         let mut good = state;
         for _ in 0..SAMPLE {
             pause(&mut good);
-            good.on_receive(true);
+            good.on_receive(Overlap::Enough);
         }
         pause(&mut good);
         for _ in 0..64 {
-            good.on_receive(true);
+            good.on_receive(Overlap::Enough);
             assert!(good.may_go_async(), "{state:?}");
         }
         bad_receives(&mut good);
         assert_eq!(pause(&mut good), PAUSE_MIN, "{state:?}");
 
-        for worth in [true, false] {
+        for overlap in [Overlap::Enough, Overlap::Little, Overlap::None] {
             let mut next = state;
             pause(&mut next);
-            next.on_receive(worth);
+            next.on_receive(overlap);
             if seen.insert(next) {
                 open.push(next);
             }
