@@ -4,7 +4,8 @@
 
 use super::{
     hello::Features,
-    source::NotYet, //
+    source::NotYet,
+    trial::Way, //
 };
 
 /// The paths from a sender's memory to its peer.
@@ -79,7 +80,7 @@ pub enum Reason {
     HugeTlb,
     /// Memory whose faults a program handles cannot be protected.
     Userfaultfd,
-    /// By measurement, sends of this size are faster by copy, or copies are being measured.
+    /// By measurement, another path is faster for sends of this size, or is being measured.
     Slower,
     /// A Write must wait for this side: bytes wait in the send queue, or the send queue has no
     /// place, or the connection has no region.
@@ -203,9 +204,9 @@ pub struct Sending {
     pub least_bytes: u64,
     /// The user's choice.
     pub wanted: Wanted,
-    /// Whether, by measurement, the copy is faster, or is being measured. Decides with
+    /// The way that is the fastest by measurement, or that is being measured. Decides with
     /// [`Wanted::Automatic`] only.
-    pub slower: bool,
+    pub measured: Way,
     /// The features that both sides agreed on.
     pub features: Features,
     /// Whether the send may wait.
@@ -261,7 +262,7 @@ pub struct Choice {
 /// that only an attempt shows (whether memory can be pinned).
 ///
 /// Writing to a waiting reader is best, because the peer need not do anything first. The next best
-/// is to return at once, then to wait, then to copy.
+/// is to return at once, then to wait, then to copy. Measurements can exclude each of these.
 pub fn choose(sending: &Sending) -> Choice {
     let sink_write = sink_write(sending);
     let asynchronous = asynchronous(sending);
@@ -356,6 +357,8 @@ fn sink_write(sending: &Sending) -> Possible {
     let features = Features::SINK.union(Features::ORDERED);
     let room = u64::from(sending.sink_room_bytes);
     uncopied(sending, Path::SinkWrite, features)?;
+    let is_slower = sending.wanted == Wanted::Automatic && sending.measured != Way::Sink;
+    require(!is_slower, Reason::Slower)?;
     require(room > 0, Reason::PeerDoesNotWait)?;
     require(room >= sending.least_bytes, Reason::BelowThreshold)?;
     require(sending.may_write, Reason::QueueBusy)?;
@@ -366,6 +369,8 @@ fn sink_write(sending: &Sending) -> Possible {
 
 fn asynchronous(sending: &Sending) -> Possible {
     uncopied(sending, Path::Asynchronous, Features::SOURCE)?;
+    let is_slower = sending.wanted == Wanted::Automatic && sending.measured == Way::Synchronous;
+    require(!is_slower, Reason::Slower)?;
     if let MemoryKind::Unprotectable(why) = sending.memory {
         return Err(Some(why));
     }
@@ -382,7 +387,7 @@ fn uncopied(sending: &Sending, path: Path, needs: Features) -> Possible {
     match sending.wanted {
         Wanted::Only(only) if only != path => return Err(None),
         Wanted::Only(_) => {}
-        Wanted::Automatic => require(!sending.slower, Reason::Slower)?,
+        Wanted::Automatic => require(sending.measured != Way::Copy, Reason::Slower)?,
     }
     require(sending.features.contains(needs), Reason::NotAgreed)?;
     require(sending.memory != MemoryKind::Other, Reason::NotPinnable)?;

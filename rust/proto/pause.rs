@@ -41,7 +41,7 @@ pub struct Pause {
     units: u64,
     /// Those of these units that cost more than they saved.
     costly: u64,
-    /// The number of transfers since the last pause, up to [`SAMPLE`].
+    /// The number of transfers since the last pause, by their weight, up to [`SAMPLE`].
     transfers: u8,
     pause_left: u32,
     next_pause: u32,

@@ -19,3 +19,4 @@ pub(in crate::sdp) mod ring;
 pub(in crate::sdp) mod send_queue;
 pub(in crate::sdp) mod sink;
 pub(in crate::sdp) mod source;
+pub(in crate::sdp) mod timing;

@@ -159,8 +159,8 @@ impl Connection {
         }
     }
 
-    /// Whether measurements of sends may decide if sends are copied: only with a hardware adapter,
-    /// and only if neither the program nor the administrator has chosen.
+    /// Whether measurements of sends may decide about their way: only with a hardware adapter, and
+    /// only if neither the program nor the administrator has chosen.
     pub(in crate::sdp) fn compares_ways(&self) -> bool {
         self.options.wanted == Wanted::Automatic
             && self.options.zcopy_thresh_bytes == params::ADAPTERS

@@ -13,6 +13,7 @@ use super::source::{
     EarlyReturn,
     Sources, //
 };
+use super::timing::Timing;
 use crate::inet::sock::Sk;
 use crate::proto::advert::Id;
 use crate::proto::hello::Features;
@@ -21,7 +22,6 @@ use crate::proto::source::{
     self,
     Kind, //
 };
-use crate::proto::trial::Trials;
 
 /// The features that sink adverts need.
 const SINK_NEEDS: Features = Features::SINK.union(Features::ORDERED);
@@ -45,8 +45,8 @@ pub(crate) struct Adverts {
     pub(in crate::sdp) sinks: Option<KBox<Sinks>>,
     /// The payload events before the first sink advert.
     pub(in crate::sdp) events: Events,
-    /// The record of which path is faster for sends; exists from the first measured send on.
-    pub(in crate::sdp) trials: Option<KBox<Trials>>,
+    /// Exists from the first measured send on.
+    pub(in crate::sdp) timing: Option<KBox<Timing>>,
     /// An advert waits for credits, for places, or for the bytes in the send queue.
     pub(in crate::sdp) waits: bool,
 }
@@ -62,7 +62,7 @@ impl Adverts {
             sources: None,
             sinks: None,
             events: Events::new(),
-            trials: None,
+            timing: None,
             waits: false,
         }
     }

@@ -5,7 +5,6 @@
 use kernel::alloc::Flags;
 
 use super::sendmsg::Send;
-use super::timed::Timed;
 use crate::proto::choice::{
     choose,
     Copied,
@@ -101,9 +100,15 @@ impl Ways<'_> {
     /// Whether a send that may go another way shall write to the peer's memory instead.
     pub(super) fn prefers_sink(&self, send: &Send<'_>) -> bool {
         !send.timeo.is_over()
-            && self.options.wanted.sinks()
+            && self.wants_sinks(send)
             && self.adverts.may_send_payload()
             && self.sink_room() > 0
+    }
+
+    /// Whether a send may write to the peer's memory, as far as the user and measurements decide.
+    fn wants_sinks(&self, send: &Send<'_>) -> bool {
+        let timed = send.timed.as_ref();
+        self.options.wanted.sinks() && timed.is_none_or(|timed| timed.way == Way::Sink)
     }
 
     /// Whether a send shall wait until it can write to the buffer of a reader of the peer, because
@@ -120,7 +125,7 @@ impl Ways<'_> {
     /// Any other Write would leave a part of the buffer unused and end the advert too early.
     pub(super) fn fits_sink(&self, send: &Send<'_>, bytes: usize) -> bool {
         let room = self.sink_room() as usize;
-        room > 0 && bytes == send.iter.len().min(room) && self.options.wanted.sinks()
+        room > 0 && bytes == send.iter.len().min(room) && self.wants_sinks(send)
     }
 
     /// Whether the next bytes of a send can be written from a snapshot, so that the call need not
@@ -162,7 +167,6 @@ impl Ways<'_> {
         let parts = piece.map_or_else(Split::default, |piece| {
             split(piece.addr as u64, piece.len as u64, PAGE_SHIFT)
         });
-        let is_copy = |timed: &Timed| timed.way == Way::Copy;
         let send_pause = self
             .adverts
             .sources
@@ -177,7 +181,7 @@ impl Ways<'_> {
             },
             least_bytes: MIN_ADVERT_BYTES as u64,
             wanted,
-            slower: send.timed.as_ref().is_some_and(is_copy),
+            measured: send.timed.as_ref().map_or(Way::Sink, |timed| timed.way),
             features: self.adverts.features,
             blocking: !send.timeo.is_over(),
             payload_blocked_by: self.adverts.payload_blocked_by(),
@@ -196,7 +200,10 @@ impl Ways<'_> {
         let is_new = |why: &Reason| Some(*why) != send.unprotectable;
         let not_asynchronous = choice.asynchronous.err().flatten();
         if let Some(why) = not_asynchronous.filter(is_new) {
-            self.count_by_copy(why);
+            // A synchronous send goes the preferred way if it was measured to be the fastest.
+            if why != Reason::Slower || choice.path == Path::Copy {
+                self.count_by_copy(why);
+            }
             // The pause of asynchronous sends ends after a number of other sends.
             if matches!(why, Reason::TooManyFaults | Reason::Slower) {
                 if let Some(sources) = &mut self.adverts.sources {

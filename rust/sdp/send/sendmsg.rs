@@ -67,7 +67,7 @@ pub(in crate::sdp) struct Send<'a> {
     pub(super) lacks_sink: bool,
     /// The send has already waited for a reader of the peer.
     pub(super) sink_awaited: bool,
-    /// Set if the time of the call is compared with the time of sends that go the other way.
+    /// Set if the time of the call is compared with the time of sends that go other ways.
     pub(super) timed: Option<Timed>,
 }
 

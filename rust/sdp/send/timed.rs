@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The time that sends take, which decides whether later sends of about the same size go by copy.
+//! The time that sends take, which decides about the way of later sends of about the same size.
 //!
 //! The time decides only if neither the program nor the administrator has chosen a way, or a
 //! minimum size for sends without a copy. Sends whose memory needs no protection (MSG_ZEROCOPY,
@@ -16,10 +16,11 @@ use super::sendmsg::Send;
 use crate::bindings;
 use crate::proto::trial::{
     Call,
-    Trials,
-    Way, //
+    Way,
+    FIRST, //
 };
 use crate::sdp::conn::guard::SockGuard;
+use crate::sdp::parts::timing::Timing;
 
 /// A call whose time is compared.
 pub(super) struct Timed {
@@ -36,20 +37,22 @@ impl Timed {
         if !is_plain || !conn.compares_ways() || send.total < conn.threshold_bytes() as usize {
             return None;
         }
-        let trials = conn.adverts.trials.as_ref();
+        let may_wait = !send.timeo.is_over();
+        let timing = conn.adverts.timing.as_ref();
+        let way = timing.map_or(FIRST, |timing| timing.way(send.total as u64, may_wait));
         Some(Self {
             began: Instant::now(),
             delivered_before: conn.measured.pacing.pace.delivered(),
-            way: trials.map_or(Way::Uncopied, |trials| trials.way(send.total as u64)),
+            way,
         })
     }
 
     /// Records the time of the call, which is over.
     pub(super) fn end(self, guard: &mut SockGuard<'_>, send: &Send<'_>) {
-        let ns = self.began.elapsed().as_nanos().unsigned_abs();
+        let ended = Instant::now();
         // There is nothing to compare if the peer does not take adverts.
-        let has_adverts = guard.conn().adverts.sources.is_some();
-        if guard.generation() != send.began || send.copied == 0 || !has_adverts {
+        let are_used = guard.conn().adverts.are_used();
+        if guard.generation() != send.began || send.copied == 0 || !are_used {
             return;
         }
         let sk = guard.sk();
@@ -57,18 +60,19 @@ impl Timed {
         let conn = guard.conn();
         let delivered = conn.measured.pacing.pace.delivered();
         let unsent = conn.unsent_bytes(sk);
-        if conn.adverts.trials.is_none() {
-            conn.adverts.trials = KBox::new(Trials::new(), flags).ok();
+        if conn.adverts.timing.is_none() {
+            conn.adverts.timing = KBox::new(Timing::new(), flags).ok();
         }
-        if let Some(trials) = &mut conn.adverts.trials {
-            trials.on_send(&Call {
+        if let Some(timing) = &mut conn.adverts.timing {
+            let call = Call {
                 asked_bytes: send.total as u64,
                 bytes: send.copied as u64,
                 way: self.way,
-                ns,
+                ns: 0,
                 sent: delivered.saturating_add(unsent.into()),
                 delivered_before: self.delivered_before,
-            });
+            };
+            timing.record(call, self.began, ended);
         }
     }
 }

@@ -18,6 +18,7 @@ use proto_host::proto::{
     },
     hello::Features,
     source::NotYet,
+    trial::Way,
 };
 use uapi::socket::{
     SDP_MODE_AUTO,
@@ -33,7 +34,7 @@ const SENDING: Sending = Sending {
     memory: MemoryKind::Untried,
     least_bytes: 1000,
     wanted: Wanted::Automatic,
-    slower: false,
+    measured: Way::Sink,
     features: Features::ALL,
     blocking: true,
     payload_blocked_by: None,
@@ -103,7 +104,7 @@ fn reasons_against_all() {
         ..SENDING
     };
     let slower = Sending {
-        slower: true,
+        measured: Way::Copy,
         ..SENDING
     };
     let foreign = Sending {
@@ -198,8 +199,22 @@ fn reasons_against_some() {
         ),
         (
             Sending {
+                measured: Way::Synchronous,
+                ..SENDING
+            },
+            [refused(Reason::Slower), refused(Reason::Slower), ok],
+        ),
+        (
+            Sending {
+                measured: Way::Asynchronous,
+                ..SENDING
+            },
+            [refused(Reason::Slower), ok, ok],
+        ),
+        (
+            Sending {
                 wanted: Wanted::Only(Path::Synchronous),
-                slower: true,
+                measured: Way::Copy,
                 ..SENDING
             },
             [Err(None), Err(None), ok],
@@ -244,7 +259,7 @@ fn a_forced_path_ignores_only_measurements() {
     for only in Path::ALL {
         let forced = Sending {
             wanted: Wanted::Only(only),
-            slower: true,
+            measured: Way::Copy,
             ..SENDING
         };
         assert_eq!(path(forced), only);
@@ -373,6 +388,8 @@ const WANTED: [Wanted; 5] = [
     Wanted::Only(Path::SinkWrite),
 ];
 
+const WAYS: [Way; 4] = [Way::Copy, Way::Synchronous, Way::Asynchronous, Way::Sink];
+
 /// Bytes in whole pages, on both sides of the limit.
 const SIZES: [u64; 4] = [0, 4096, 8192, 16_384];
 
@@ -402,7 +419,7 @@ fn sendings() -> impl Iterator<Item = Sending> {
             memory: digits.next(&MEMORIES),
             least_bytes: LEAST_BYTES,
             wanted: digits.next(&WANTED),
-            slower: digits.next(&BOTH),
+            measured: digits.next(&WAYS),
             features: Features::from_bits(digits.next(&features)),
             blocking: digits.next(&BOTH),
             payload_blocked_by: digits.next(&BLOCKS),
@@ -445,10 +462,14 @@ fn every_choice() {
         if path != Path::Copy {
             assert!(sending.memory != MemoryKind::Other, "{sending:?}");
             assert!(sending.page_bytes >= LEAST_BYTES, "{sending:?}");
-            assert!(
-                !sending.slower || sending.wanted != Wanted::Automatic,
-                "{sending:?}"
-            );
+            let admitted = match sending.measured {
+                _ if sending.wanted != Wanted::Automatic => true,
+                Way::Copy => false,
+                Way::Synchronous => path == Path::Synchronous,
+                Way::Asynchronous => path != Path::SinkWrite,
+                Way::Sink => true,
+            };
+            assert!(admitted, "{sending:?}");
         }
         // A long piece after a short one may go another way, if the memory can be pinned.
         let short = sending.page_bytes < LEAST_BYTES && sending.memory != MemoryKind::Other;
@@ -471,7 +492,7 @@ fn every_choice() {
             assert!(!waits, "{sending:?}");
         }
     }
-    let all = SIZES.len() * MEMORIES.len() * WANTED.len() * 16 * BLOCKS.len() * 3 * 16;
+    let all = SIZES.len() * MEMORIES.len() * WANTED.len() * 16 * BLOCKS.len() * WAYS.len() * 3 * 8;
     assert_eq!(counts.iter().sum::<usize>(), all);
     assert!(!counts.contains(&0), "each path is chosen");
 }
