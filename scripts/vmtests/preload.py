@@ -363,6 +363,24 @@ def port_of_nobody_without_bind(bench: Bench) -> None:
             expect("port 40007" in said.output, said.output)
 
 
+@test(machines=1, adapter="siw", core=("stock",))
+def over_iwarp(bench: Bench) -> None:
+    """Soft-iWARP uses the ports of TCP, and the TCP socket of the program still has the port when the SDP socket
+    takes it."""
+    here = bench.address(bench.a)
+    program = "import socket\n"
+    for bind in ("", f's.bind(("{here}", 0))\n', f's.bind(("{here}", 7716))\n',
+                 f'd.bind(("{here}", 0))\ns.bind(("{here}", 0))\n'):
+        program += f"s, d = socket.socket(), socket.socket()\n{bind}s.listen()\n"
+        program += f'd.connect(("{here}", s.getsockname()[1]))\na = s.accept()[0]\n'
+        program += "d.send(bytes(5))\nassert a.recv(9) == bytes(5)\n"
+        program += "assert all(x.getsockopt(1, 38) == 257 for x in (s, d, a))\n"
+        program += "assert not any(x.getsockopt(1, 2) for x in (s, d, a))\n"
+        program += "for x in (d, a, s): x.close()\n"
+    said = bench.a.run(f"exec sdpctl run --require -- python3 -c '{program}'")
+    expect(said.ok, said.output)
+
+
 # Tests that detect differences documented in tcp.rst and sdpctl.rst: how the peers of deferred
 # connections learn of the listener's end, where connections are listed, and that SDP over RoCE has
 # ports of its own.

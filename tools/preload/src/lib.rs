@@ -349,7 +349,7 @@ fn serve(fd: RawFd, backlog: c_int) -> Option<io::Result<c_int>> {
     }
     let listen = || {
         if at.port() == 0 {
-            choose_port(fd, family, &at)?;
+            bind_unbound(fd, family, &at)?;
         }
         let twin = Twin::of(fd, family)?;
         listen_for(twin.as_raw_fd(), backlog)?;
@@ -375,17 +375,22 @@ fn listen_for(fd: RawFd, backlog: c_int) -> io::Result<()> {
     sock::result(unsafe { (sock::real().listen)(fd, backlog) }).map(drop)
 }
 
-/// Gives a socket that listens without bind() a port, if possible one that is free for SDP and TCP:
-/// a later bind() to the port of a closed listener would find a port that only TCP has in use.
-fn choose_port(fd: RawFd, family: c_int, at: &SocketAddr) -> io::Result<()> {
+/// Gives a socket that listens without bind() a port that is free for SDP and TCP: a later bind() to
+/// the port of a closed listener would find a port that only TCP has in use. Returns whether there
+/// was one; otherwise the socket stays unbound.
+fn bind_unbound(fd: RawFd, family: c_int, at: &SocketAddr) -> io::Result<bool> {
     let any = RawAddr::local(fd)?;
-    // SAFETY: The address has that length.
-    let bind = || sock::result(unsafe { (sock::real().bind)(fd, any.as_ptr(), any.len()) });
-    if !bind_to_free_port(fd, family, &any, at, || bind().map(drop)) {
-        bind()?;
+    let is_bound = bind_to_free_port(fd, family, &any, at, || bind_to(fd, &any));
+    if is_bound {
+        chosen::note(fd, true);
     }
-    chosen::note(fd, true);
-    Ok(())
+    Ok(is_bound)
+}
+
+/// The bind() of the C library.
+fn bind_to(fd: RawFd, addr: &RawAddr) -> io::Result<()> {
+    // SAFETY: The address has that length.
+    sock::result(unsafe { (sock::real().bind)(fd, addr.as_ptr(), addr.len()) }).map(drop)
 }
 
 /// Listens by SDP and TCP; `None`: listen by TCP only.
@@ -397,8 +402,9 @@ fn serve_both(
     backlog: c_int,
 ) -> Option<io::Result<c_int>> {
     let listen = || {
-        if at.port() == 0 {
-            choose_port(fd, family, at)?;
+        if at.port() == 0 && !bind_unbound(fd, family, at)? {
+            bind_to(fd, &RawAddr::local(fd)?)?;
+            chosen::note(fd, true);
         }
         // If the TCP socket cannot listen, the caller's listen() reports the error.
         listen_for(fd, backlog)?;

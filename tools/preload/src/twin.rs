@@ -105,6 +105,21 @@ pub(crate) struct Twin {
     /// The descriptor of the TCP socket, and its identity.
     fd: RawFd,
     tcp: File,
+    /// SO_REUSEADDR of the TCP socket, which [`Twin::share_port`] has set.
+    usual_reuse: Option<Value>,
+}
+
+impl Drop for Twin {
+    fn drop(&mut self) {
+        // After replace(), the descriptor is that of the SDP socket.
+        let Some(usual) = self.usual_reuse.take() else {
+            return;
+        };
+        if File::of(self.fd).is_ok_and(|file| file == self.tcp) {
+            // Without an effect if the TCP socket was closed meanwhile.
+            let _ = sock::set(self.fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, &usual);
+        }
+    }
 }
 
 impl Twin {
@@ -114,7 +129,10 @@ impl Twin {
     ///
     /// Those of socket() and bind(); `EAFNOSUPPORT` without the module.
     pub(crate) fn of(fd: RawFd, family: c_int) -> io::Result<Self> {
-        Self::taking_all(fd, family, sock::open(sdp_of(family))?)
+        let mut twin = Self::new(fd, family, sock::open(sdp_of(family))?)?;
+        twin.share_port()?;
+        twin.take_address()?;
+        Ok(twin)
     }
 
     /// As [`Twin::of`], for a server that also serves TCP clients: a twin of the same family as the
@@ -124,16 +142,31 @@ impl Twin {
     ///
     /// As for [`Twin::of`]; `EPROTONOSUPPORT` without the module.
     pub(crate) fn of_same_family(fd: RawFd, family: c_int) -> io::Result<Self> {
-        Self::taking_all(fd, family, sock::open_by(family, IPPROTO_SDP)?)
-    }
-
-    fn taking_all(fd: RawFd, family: c_int, sdp: OwnedFd) -> io::Result<Self> {
-        let tcp = File::of(fd)?;
-        let twin = Self { sdp, fd, tcp };
-        twin.take_options(family)?;
-        twin.take_flags()?;
+        let twin = Self::new(fd, family, sock::open_by(family, IPPROTO_SDP)?)?;
         twin.take_address()?;
         Ok(twin)
+    }
+
+    /// A twin with the options and flags of the socket `fd`.
+    fn new(fd: RawFd, family: c_int, sdp: OwnedFd) -> io::Result<Self> {
+        let twin = Self {
+            sdp,
+            fd,
+            tcp: File::of(fd)?,
+            usual_reuse: None,
+        };
+        twin.take_options(family)?;
+        twin.take_flags()?;
+        Ok(twin)
+    }
+
+    /// Lets soft-iWARP have the port of the TCP socket, which keeps the port until it is replaced:
+    /// soft-iWARP uses the ports of TCP, with SO_REUSEADDR.
+    fn share_port(&mut self) -> io::Result<()> {
+        let usual = sock::get(self.fd, libc::SOL_SOCKET, libc::SO_REUSEADDR)?;
+        sock::set(self.fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, &Value::of(1))?;
+        self.usual_reuse = Some(usual);
+        Ok(())
     }
 
     /// Makes the twin accept the connections of the TCP socket, too, which already listens.
@@ -157,6 +190,7 @@ impl Twin {
             sdp: sock::open(sdp_of(family))?,
             fd,
             tcp: File::of(fd)?,
+            usual_reuse: None,
         };
         twin.take_options(family)?;
         twin.bind(addr)?;
