@@ -4,6 +4,8 @@
 // Each test program uses only a part of it.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod torment;
+
 use std::time::{Duration, Instant};
 
 use adapter::abi::command::{
