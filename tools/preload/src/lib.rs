@@ -123,6 +123,8 @@ fn bind_to_free_port(
     bind: impl Fn() -> io::Result<()>,
 ) -> bool {
     let config = config::get();
+    // Their ports are in use by TCP. They keep them, so that SDP chooses other ports.
+    let mut refused = Vec::new();
     for _ in 0..PORTS_TRIED {
         let serves = |port| {
             let rules = &config.rules;
@@ -130,12 +132,14 @@ fn bind_to_free_port(
         };
         let port = match has_devices().then(|| Twin::try_address(fd, family, raw)) {
             // With IP_BIND_ADDRESS_NO_PORT the kernel has not chosen a port yet.
-            Some(Ok(port)) if port != 0 && serves(port) => port,
+            Some(Ok((_, port))) if port != 0 && serves(port) => port,
             _ => return false,
         };
         match twin::with_port_chosen(fd, port, &bind) {
             Ok(()) => return true,
-            Err(e) if e.raw_os_error() == Some(libc::EADDRINUSE) => {}
+            Err(e) if e.raw_os_error() == Some(libc::EADDRINUSE) => {
+                refused.extend(Twin::try_address(fd, family, &raw.with_port(port)));
+            }
             // The program's own bind() reports the error.
             Err(_) => return false,
         }

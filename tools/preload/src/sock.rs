@@ -223,14 +223,16 @@ impl RawAddr {
     }
 
     /// The address with another port; unchanged for other families.
-    pub(crate) fn with_port(mut self, port: u16) -> Self {
-        let at = &raw mut self.storage;
+    pub(crate) fn with_port(&self, port: u16) -> Self {
+        let mut storage = self.storage;
+        let at = &raw mut storage;
         if matches!(self.family(), libc::AF_INET | libc::AF_INET6) {
             // SAFETY: The port has the same offset in both families, and a storage is aligned for
             // both.
             unsafe { (*at.cast::<libc::sockaddr_in>()).sin_port = port.to_be() };
         }
-        self
+        let len = self.len;
+        Self { storage, len }
     }
 
     pub(crate) fn family(&self) -> c_int {

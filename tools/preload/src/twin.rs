@@ -179,13 +179,13 @@ impl Twin {
         sock::set(self.as_raw_fd(), SOL_SDP, SDP_LISTEN_TCP, &tcp)
     }
 
-    /// Tries to bind an SDP socket with the options of the socket `fd` to `addr`, and closes it.
-    /// Returns the port that it had.
+    /// Tries to bind an SDP socket with the options of the socket `fd` to `addr`. Returns it, and the
+    /// port that it has until it is dropped.
     ///
     /// # Errors
     ///
     /// Those of socket() and bind().
-    pub(crate) fn try_address(fd: RawFd, family: c_int, addr: &RawAddr) -> io::Result<u16> {
+    pub(crate) fn try_address(fd: RawFd, family: c_int, addr: &RawAddr) -> io::Result<(Self, u16)> {
         let twin = Self {
             sdp: sock::open(sdp_of(family))?,
             fd,
@@ -195,7 +195,7 @@ impl Twin {
         twin.take_options(family)?;
         twin.bind(addr)?;
         let bound = RawAddr::local(twin.as_raw_fd())?.parse();
-        Ok(bound.map_or(0, |addr| addr.port()))
+        Ok((twin, bound.map_or(0, |addr| addr.port())))
     }
 
     pub(crate) fn as_raw_fd(&self) -> RawFd {
@@ -261,7 +261,7 @@ impl Twin {
         match local.parse().filter(is_bound) {
             None => Ok(()),
             Some(addr) if addr.port() != 0 && chosen::by_kernel(self.tcp) => {
-                self.have_chosen(local, addr.port())
+                self.have_chosen(&local, addr.port())
             }
             Some(_) => self.bind(&local),
         }
@@ -275,7 +275,7 @@ impl Twin {
 
     /// Has the kernel choose the port that it has chosen for the TCP socket: such a port is
     /// released when a listener is shut down, unlike a port that the program has chosen.
-    fn have_chosen(&self, local: RawAddr, port: u16) -> io::Result<()> {
+    fn have_chosen(&self, local: &RawAddr, port: u16) -> io::Result<()> {
         with_port_chosen(self.as_raw_fd(), port, || self.bind(&local.with_port(0)))?;
         let got = RawAddr::local(self.as_raw_fd())?.parse();
         // The port differs if the range of the namespace has changed meanwhile.
