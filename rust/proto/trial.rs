@@ -119,11 +119,11 @@ impl Sum {
         lost.min(self.bytes.saturating_mul(LOST_MOST))
     }
 
-    fn add(&mut self, call: &Call, gap_ns: u64) {
+    fn add(&mut self, bytes: u64, times: Times) {
         self.sends = self.sends.saturating_add(1);
-        self.bytes = self.bytes.saturating_add(call.bytes);
-        self.ns = self.ns.saturating_add(call.ns);
-        self.gap_ns = self.gap_ns.saturating_add(gap_ns);
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.ns = self.ns.saturating_add(times.call_ns);
+        self.gap_ns = self.gap_ns.saturating_add(times.gap_ns);
     }
 
     const fn is_window(self) -> bool {
@@ -312,7 +312,7 @@ impl Class {
         self.is_suspect = is_far && !self.is_suspect;
     }
 
-    fn on_send(&mut self, call: &Call, gap_ns: u64) {
+    fn on_send(&mut self, call: &Call, times: Times) {
         if call.way != self.way {
             // Otherwise a call of another thread has changed the way since this one began.
             if self.way == Way::Synchronous {
@@ -332,7 +332,7 @@ impl Class {
         if call.delivered_before < filled {
             return;
         }
-        self.window.add(call, gap_ns);
+        self.window.add(call.bytes, times);
         let is_enough = best.is_none_or(|(_, ns)| self.window.is_hopeless(ns));
         match self.phase {
             Phase::Trying if self.window.is_window() || self.window.is_look() && is_enough => {
@@ -388,11 +388,10 @@ impl Trials {
         class.map_or(FIRST, |class| class.way(may_wait))
     }
 
-    /// Records a call; `gap_ns` is the time from its end to the beginning of the connection's next
-    /// call, in nanoseconds.
-    pub fn on_send(&mut self, call: &Call, gap_ns: u64) {
+    /// Records a call.
+    pub fn on_send(&mut self, call: &Call, times: Times) {
         if let Some(class) = self.0.get_mut(class_of(call.asked_bytes)) {
-            class.on_send(call, gap_ns);
+            class.on_send(call, times);
         }
     }
 }
@@ -406,12 +405,19 @@ pub struct Call {
     pub bytes: u64,
     /// Their way.
     pub way: Way,
-    /// The time that it took, in nanoseconds.
-    pub ns: u64,
     /// The number of bytes that the connection has sent, these included.
     pub sent: u64,
     /// The number of bytes that had reached the peer when the call began.
     pub delivered_before: u64,
+}
+
+/// The times of a call, in nanoseconds.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Times {
+    /// The time that the call took.
+    pub call_ns: u64,
+    /// The time from its end to the beginning of the connection's next call.
+    pub gap_ns: u64,
 }
 
 fn class_of(send_bytes: u64) -> usize {

@@ -10,6 +10,7 @@ use kernel::time::{
 
 use crate::proto::trial::{
     Call,
+    Times,
     Trials,
     Way, //
 };
@@ -17,8 +18,14 @@ use crate::proto::trial::{
 /// The record of which way is the fastest for sends.
 pub(in crate::sdp) struct Timing {
     trials: Trials,
-    /// The last call and its end. The time until the next call belongs to it.
-    last: Option<(Call, Instant<Monotonic>)>,
+    last: Option<Last>,
+}
+
+/// The last call. The time until the next one belongs to it, so the call is recorded then.
+struct Last {
+    call: Call,
+    call_ns: u64,
+    ended: Instant<Monotonic>,
 }
 
 impl Timing {
@@ -34,22 +41,30 @@ impl Timing {
         self.trials.way(bytes, may_wait)
     }
 
-    /// Records a call, whose time (`ns`) is set here. The time between calls belongs to the call
+    /// Records a call that has sent bytes. The time since the call before belongs to the call
     /// before, also if calls between them have sent nothing.
     pub(in crate::sdp) fn record(
         &mut self,
-        mut call: Call,
+        call: Call,
         began: Instant<Monotonic>,
         ended: Instant<Monotonic>,
     ) {
         let ns = |delta: Delta| delta.as_nanos().try_into().unwrap_or(0);
-        call.ns = ns(ended - began);
-        if let Some((last, last_ended)) = self.last.take() {
+        let mut call_ns: u64 = ns(ended - began);
+        if let Some(last) = self.last.take() {
             // Calls of several threads overlap, and wait for each other: each nanosecond counts
             // once.
-            call.ns = call.ns.min(ns(ended - last_ended));
-            self.trials.on_send(&last, ns(began - last_ended));
+            call_ns = call_ns.min(ns(ended - last.ended));
+            let times = Times {
+                call_ns: last.call_ns,
+                gap_ns: ns(began - last.ended),
+            };
+            self.trials.on_send(&last.call, times);
         }
-        self.last = Some((call, ended));
+        self.last = Some(Last {
+            call,
+            call_ns,
+            ended,
+        });
     }
 }

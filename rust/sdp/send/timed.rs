@@ -68,7 +68,6 @@ impl Timed {
                 asked_bytes: send.total as u64,
                 bytes: send.copied as u64,
                 way: self.way,
-                ns: 0,
                 sent: delivered.saturating_add(unsent.into()),
                 delivered_before: self.delivered_before,
             };

@@ -5,6 +5,7 @@
 use proptest::prelude::*;
 use proto_host::proto::trial::{
     Call,
+    Times,
     Trials,
     Way,
     HOLD_MAX, //
@@ -95,12 +96,14 @@ impl Stream {
             asked_bytes: size,
             bytes: size,
             way,
-            ns: ns + std::mem::take(&mut self.stall_ns),
             sent: self.sent,
             delivered_before: self.sent - size,
         };
-        let gap_ns = self.gaps.of(way) * size / MIB;
-        self.trials.on_send(&call, gap_ns);
+        let times = Times {
+            call_ns: ns + std::mem::take(&mut self.stall_ns),
+            gap_ns: self.gaps.of(way) * size / MIB,
+        };
+        self.trials.on_send(&call, times);
         way
     }
 
@@ -384,11 +387,13 @@ fn a_call_that_began_before_the_change_says_nothing() {
                 asked_bytes: 1 << 16,
                 bytes: 1 << 16,
                 way,
-                ns: u64::MAX,
                 sent: stream.sent,
                 delivered_before: stream.sent,
             },
-            0,
+            Times {
+                call_ns: u64::MAX,
+                gap_ns: 0,
+            },
         );
         assert_eq!(stream.trials, trials);
     }
@@ -420,9 +425,9 @@ proptest! {
         (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<(bool, bool)>()), 0..200)
     ) {
         let mut trials = Trials::new();
-        for (asked_bytes, bytes, ns, gap_ns, sent, delivered_before, (asked, may_wait)) in calls {
+        for (asked_bytes, bytes, call_ns, gap_ns, sent, delivered_before, (asked, may_wait)) in calls {
             let way = if asked { trials.way(asked_bytes, may_wait) } else { Way::Copy };
-            trials.on_send(&Call { asked_bytes, bytes, way, ns, sent, delivered_before }, gap_ns);
+            trials.on_send(&Call { asked_bytes, bytes, way, sent, delivered_before }, Times { call_ns, gap_ns });
         }
     }
 }
