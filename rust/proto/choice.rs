@@ -204,9 +204,9 @@ pub struct Sending {
     pub least_bytes: u64,
     /// The user's choice.
     pub wanted: Wanted,
-    /// The way that is the fastest by measurement, or that is being measured. Decides with
-    /// [`Wanted::Automatic`] only.
-    pub measured: Way,
+    /// The way that is the fastest by measurement, or that is being measured; `None` if such sends
+    /// are not compared. Decides with [`Wanted::Automatic`] only.
+    pub measured: Option<Way>,
     /// The features that both sides agreed on.
     pub features: Features,
     /// Whether the send may wait.
@@ -357,8 +357,6 @@ fn sink_write(sending: &Sending) -> Possible {
     let features = Features::SINK.union(Features::ORDERED);
     let room = u64::from(sending.sink_room_bytes);
     uncopied(sending, Path::SinkWrite, features)?;
-    let is_slower = sending.wanted == Wanted::Automatic && sending.measured != Way::Sink;
-    require(!is_slower, Reason::Slower)?;
     require(room > 0, Reason::PeerDoesNotWait)?;
     require(room >= sending.least_bytes, Reason::BelowThreshold)?;
     require(sending.may_write, Reason::QueueBusy)?;
@@ -369,8 +367,6 @@ fn sink_write(sending: &Sending) -> Possible {
 
 fn asynchronous(sending: &Sending) -> Possible {
     uncopied(sending, Path::Asynchronous, Features::SOURCE)?;
-    let is_slower = sending.wanted == Wanted::Automatic && sending.measured == Way::Synchronous;
-    require(!is_slower, Reason::Slower)?;
     if let MemoryKind::Unprotectable(why) = sending.memory {
         return Err(Some(why));
     }
@@ -386,12 +382,24 @@ fn synchronous(sending: &Sending) -> Possible {
 fn uncopied(sending: &Sending, path: Path, needs: Features) -> Possible {
     match sending.wanted {
         Wanted::Only(only) if only != path => return Err(None),
-        Wanted::Only(_) => {}
-        Wanted::Automatic => require(sending.measured != Way::Copy, Reason::Slower)?,
+        Wanted::Only(_) | Wanted::Automatic => {}
     }
     require(sending.features.contains(needs), Reason::NotAgreed)?;
     require(sending.memory != MemoryKind::Other, Reason::NotPinnable)?;
-    require(sending.is_long_enough(), Reason::BelowThreshold)
+    require(sending.is_long_enough(), Reason::BelowThreshold)?;
+    let is_slower = sending.wanted == Wanted::Automatic
+        && sending.measured.is_some_and(|way| !admits(way, path));
+    require(!is_slower, Reason::Slower)
+}
+
+/// Whether a send that goes this way, by measurement, may take the path.
+fn admits(way: Way, path: Path) -> bool {
+    match way {
+        Way::Copy => path == Path::Copy,
+        Way::Synchronous => path == Path::Synchronous,
+        Way::Asynchronous => path != Path::SinkWrite,
+        Way::Sink => true,
+    }
 }
 
 fn require(condition: bool, otherwise: Reason) -> Possible {

@@ -181,7 +181,7 @@ impl Ways<'_> {
             },
             least_bytes: MIN_ADVERT_BYTES as u64,
             wanted,
-            measured: send.timed.as_ref().map_or(Way::Sink, |timed| timed.way),
+            measured: send.timed.as_ref().map(|timed| timed.way),
             features: self.adverts.features,
             blocking: !send.timeo.is_over(),
             payload_blocked_by: self.adverts.payload_blocked_by(),

@@ -34,7 +34,7 @@ const SENDING: Sending = Sending {
     memory: MemoryKind::Untried,
     least_bytes: 1000,
     wanted: Wanted::Automatic,
-    measured: Way::Sink,
+    measured: Some(Way::Sink),
     features: Features::ALL,
     blocking: true,
     payload_blocked_by: None,
@@ -104,7 +104,7 @@ fn reasons_against_all() {
         ..SENDING
     };
     let slower = Sending {
-        measured: Way::Copy,
+        measured: Some(Way::Copy),
         ..SENDING
     };
     let foreign = Sending {
@@ -199,14 +199,14 @@ fn reasons_against_some() {
         ),
         (
             Sending {
-                measured: Way::Synchronous,
+                measured: Some(Way::Synchronous),
                 ..SENDING
             },
             [refused(Reason::Slower), refused(Reason::Slower), ok],
         ),
         (
             Sending {
-                measured: Way::Asynchronous,
+                measured: Some(Way::Asynchronous),
                 ..SENDING
             },
             [refused(Reason::Slower), ok, ok],
@@ -214,7 +214,7 @@ fn reasons_against_some() {
         (
             Sending {
                 wanted: Wanted::Only(Path::Synchronous),
-                measured: Way::Copy,
+                measured: Some(Way::Copy),
                 ..SENDING
             },
             [Err(None), Err(None), ok],
@@ -259,7 +259,7 @@ fn a_forced_path_ignores_only_measurements() {
     for only in Path::ALL {
         let forced = Sending {
             wanted: Wanted::Only(only),
-            measured: Way::Copy,
+            measured: Some(Way::Copy),
             ..SENDING
         };
         assert_eq!(path(forced), only);
@@ -388,7 +388,13 @@ const WANTED: [Wanted; 5] = [
     Wanted::Only(Path::SinkWrite),
 ];
 
-const WAYS: [Way; 4] = [Way::Copy, Way::Synchronous, Way::Asynchronous, Way::Sink];
+const WAYS: [Option<Way>; 5] = [
+    None,
+    Some(Way::Copy),
+    Some(Way::Synchronous),
+    Some(Way::Asynchronous),
+    Some(Way::Sink),
+];
 
 /// Bytes in whole pages, on both sides of the limit.
 const SIZES: [u64; 4] = [0, 4096, 8192, 16_384];
@@ -464,10 +470,10 @@ fn every_choice() {
             assert!(sending.page_bytes >= LEAST_BYTES, "{sending:?}");
             let admitted = match sending.measured {
                 _ if sending.wanted != Wanted::Automatic => true,
-                Way::Copy => false,
-                Way::Synchronous => path == Path::Synchronous,
-                Way::Asynchronous => path != Path::SinkWrite,
-                Way::Sink => true,
+                Some(Way::Copy) => false,
+                Some(Way::Synchronous) => path == Path::Synchronous,
+                Some(Way::Asynchronous) => path != Path::SinkWrite,
+                Some(Way::Sink) | None => true,
             };
             assert!(admitted, "{sending:?}");
         }
