@@ -12,8 +12,8 @@
 //! All ways are tried one after the other at the beginning, the first one only for a short look
 //! ([`LOOK_BYTES`]). Later, one way is tried after [`HOLD_MIN`] bytes, and each trial makes this
 //! distance [`HOLD_FACTOR`] times as long, up to [`HOLD_MAX`]; a trial that has lost much puts the
-//! next one off for longer ([`HOLD_LOST`]). A trial ends early if it takes more
-//! than [`HOPELESS`] times as long as the fastest way.
+//! next one off for longer ([`HOLD_LOST`]). A trial ends early if it takes more than [`HOPELESS`]
+//! times as long as the fastest way.
 //!
 //! The first sends after a change are not measured: sends of each way wait for the bytes that were
 //! sent before the change. The first sends of a connection, and later sends by copy, seem fast
@@ -33,7 +33,7 @@ pub const WINDOW_SENDS: u32 = 4;
 pub const LOOK_BYTES: u64 = 1 << 19;
 /// The number of sends for the same, unless they have [`WINDOW_BYTES`].
 pub const LOOK_SENDS: u32 = 2;
-/// A trial ends early if it takes more than this many times as long as the other way.
+/// A trial ends early if it takes more than this many times as long as the fastest way.
 pub const HOPELESS: u64 = 2;
 /// The time between calls counts up to this many times the time of the calls.
 pub const GAP_MOST: u64 = 8;
