@@ -384,17 +384,11 @@ fn listen_for(fd: RawFd, backlog: c_int) -> io::Result<()> {
 /// was one; otherwise the socket stays unbound.
 fn bind_unbound(fd: RawFd, family: c_int, at: &SocketAddr) -> io::Result<bool> {
     let any = RawAddr::local(fd)?;
-    let is_bound = bind_to_free_port(fd, family, &any, at, || bind_to(fd, &any));
+    let is_bound = bind_to_free_port(fd, family, &any, at, || sock::bind(fd, &any));
     if is_bound {
         chosen::note(fd, true);
     }
     Ok(is_bound)
-}
-
-/// The bind() of the C library.
-fn bind_to(fd: RawFd, addr: &RawAddr) -> io::Result<()> {
-    // SAFETY: The address has that length.
-    sock::result(unsafe { (sock::real().bind)(fd, addr.as_ptr(), addr.len()) }).map(drop)
 }
 
 /// Listens by SDP and TCP; `None`: listen by TCP only.
@@ -407,7 +401,7 @@ fn serve_both(
 ) -> Option<io::Result<c_int>> {
     let listen = || {
         if at.port() == 0 && !bind_unbound(fd, family, at)? {
-            bind_to(fd, &RawAddr::local(fd)?)?;
+            sock::bind(fd, &RawAddr::local(fd)?)?;
             chosen::note(fd, true);
         }
         // If the TCP socket cannot listen, the caller's listen() reports the error.

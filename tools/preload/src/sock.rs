@@ -186,6 +186,12 @@ pub(crate) fn set(fd: RawFd, level: c_int, name: c_int, value: &Value) -> io::Re
     result(ret).map(drop)
 }
 
+/// The bind() of the C library.
+pub(crate) fn bind(fd: RawFd, addr: &RawAddr) -> io::Result<()> {
+    // SAFETY: The address has that length.
+    result(unsafe { (real().bind)(fd, addr.as_ptr(), addr.len()) }).map(drop)
+}
+
 /// A socket address in the kernel's format.
 pub(crate) struct RawAddr {
     storage: libc::sockaddr_storage,

@@ -268,9 +268,7 @@ impl Twin {
     }
 
     fn bind(&self, addr: &RawAddr) -> io::Result<()> {
-        // SAFETY: The address has that length.
-        let ret = unsafe { (sock::real().bind)(self.as_raw_fd(), addr.as_ptr(), addr.len()) };
-        sock::result(ret).map(drop)
+        sock::bind(self.as_raw_fd(), addr)
     }
 
     /// Has the kernel choose the port that it has chosen for the TCP socket: such a port is
