@@ -189,9 +189,12 @@ def programs_that_cannot_be_helped(bench: Bench) -> None:
     said = vm.run("busybox su nobody -s /bin/sh -c 'sdpctl run --require -- /tmp/privileged -V' 2>&1")
     expect(said.rc == 1 and "set-user-ID" in said.output, f"{said.rc} {said.output}")
     vm.check("rm /tmp/privileged")
-    for command, status in (("/no/such/program", 127), ("no-such-program", 127), ("/etc/passwd", 126)):
+    for command, status, words in (("/no/such/program", 127, "command not found"),
+                                   ("no-such-program", 127, "command not found"),
+                                   ("/etc/passwd", 126, "ermission denied")):
         said = vm.run(f"sdpctl run -- {command} 2>&1")
-        expect(said.rc == status and command in said.output, f"{command}: {said.rc} {said.output}")
+        expect(said.rc == status and f"{command}: " in said.output and words in said.output,
+               f"{command}: {said.rc} {said.output}")
     # The program's exit status, arguments and environment are kept.
     said = vm.run("X=y sdpctl run -- sh -c 'echo $0 $1 $X; exit 42' -a --require")
     expect((said.rc, said.output) == (42, "-a --require y"), f"{said.rc} {said.output}")

@@ -43,11 +43,18 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fail> {
         .split_first()
         .ok_or_else(|| Fail::Usage("which program?".into()))?;
     let failed = |e: &io::Error| {
-        out::say(format_args!("sdpctl: {}: {e}", name.to_string_lossy()));
-        ExitCode::from(match e.kind() {
-            io::ErrorKind::NotFound => NOT_FOUND,
-            _ => NOT_EXECUTABLE,
-        })
+        let name = name.to_string_lossy();
+        match e.kind() {
+            // The words of a shell.
+            io::ErrorKind::NotFound => {
+                out::say(format_args!("sdpctl: {name}: command not found"));
+                ExitCode::from(NOT_FOUND)
+            }
+            _ => {
+                out::say(format_args!("sdpctl: {name}: {e}"));
+                ExitCode::from(NOT_EXECUTABLE)
+            }
+        }
     };
     let path = match program::find(name, std::env::var_os("PATH")) {
         Ok(path) => path,
