@@ -33,8 +33,8 @@ abuse: ## 100,000 sends of memory that threads do everything to; takes long
 # `make bench PART` measures that part alone: `make bench figures`, the papers' figures; `make bench apps`,
 # the papers' applications.
 ifeq ($(firstword $(MAKECMDGOALS)),bench)
-parts := $(filter raw sizes modes crossover setup connections counters memory instructions figures apps where locks \
-	statistics,$(MAKECMDGOALS))
+parts := $(filter raw sizes modes crossover setup connections many counters memory instructions figures apps \
+	where locks statistics,$(MAKECMDGOALS))
 .PHONY: $(parts)
 $(parts): bench ; @:
 endif
