@@ -26,6 +26,11 @@
 
 use super::violation::Violation;
 
+/// Payload of a receive while a connection is idle, in bytes: a page.
+pub const SMALL_BYTES: u32 = 4096;
+/// Payload of a receive when data flows, in bytes.
+pub const LARGE_BYTES: u32 = 1 << 17;
+
 /// The progress of a change of this side's receives.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 enum Change {
@@ -104,16 +109,16 @@ impl OwnReceives {
         }
     }
 
-    /// Shrinks the receives to `bytes` with the next ChRcvBufAck; the peer has agreed to the
+    /// Shrinks the receives to [`SMALL_BYTES`] with the next ChRcvBufAck; the peer has agreed to the
     /// feature and sends nothing. A growth that the peer has begun, but does not continue, is taken
     /// back first.
-    pub const fn shrink(&mut self, bytes: u32) {
+    pub const fn shrink(&mut self) {
         self.change = match self.change {
             Change::UsingUp { .. } => Change::Shrink {
                 bytes: self.told_bytes,
             },
-            Change::Done if bytes <= self.told_bytes / 2 && self.larger_left == 0 => {
-                Change::Shrink { bytes }
+            Change::Done if SMALL_BYTES <= self.told_bytes / 2 && self.larger_left == 0 => {
+                Change::Shrink { bytes: SMALL_BYTES }
             }
             other => other,
         };
@@ -226,25 +231,19 @@ impl PeerReceives {
     }
 
     /// Decides whether to ask for larger receives, with `waiting_bytes` to send: for receives of
-    /// `small_bytes`, or of `large_bytes` if these would be worth it. `again`: enough time has
+    /// [`SMALL_BYTES`], or of [`LARGE_BYTES`] if these would be worth it. `again`: enough time has
     /// passed since the last request to ask for the same size once more. Returns whether the
     /// request is due now.
-    pub const fn ask(
-        &mut self,
-        waiting_bytes: u32,
-        small_bytes: u32,
-        large_bytes: u32,
-        again: bool,
-    ) -> bool {
-        let least = if self.bytes > small_bytes {
+    pub const fn ask(&mut self, waiting_bytes: u32, again: bool) -> bool {
+        let least = if self.bytes > SMALL_BYTES {
             self.bytes
         } else {
-            small_bytes
+            SMALL_BYTES
         };
         let wanted = if waiting_bytes >= least.saturating_mul(2) {
-            large_bytes
+            LARGE_BYTES
         } else {
-            small_bytes
+            SMALL_BYTES
         };
         let is_useful = waiting_bytes > self.bytes && self.bytes < wanted;
         let may_ask = matches!(self.question, Question::None) && self.to_use_up == 0;

@@ -23,9 +23,7 @@ use super::parts::fatal::Fatal;
 use super::parts::options::Options;
 use super::parts::ring::{
     Ring,
-    IDLE_RECEIVES,
-    LARGE_BYTES,
-    SMALL_BYTES, //
+    IDLE_RECEIVES, //
 };
 use super::parts::send_queue::HeldBack;
 use crate::kern::time::{
@@ -261,7 +259,7 @@ impl Flush<'_> {
         let again = may_again && ms_since(out.asked_at) >= ASK_AGAIN_MS;
         let waiting = out.queue.bytes();
         let receives = &mut out.peer_receives;
-        if receives.ask(waiting, SMALL_BYTES, LARGE_BYTES, again) {
+        if receives.ask(waiting, again) {
             out.asked_at = now();
             self.flush_control()?;
         }

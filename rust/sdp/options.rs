@@ -10,7 +10,6 @@ use kernel::prelude::*;
 
 use super::conn::sock::SdpSock;
 use super::parts::options::Keys;
-use super::parts::ring::SMALL_BYTES;
 use super::recv::urgent;
 use crate::bindings;
 use crate::inet::tcp::TcpListener;
@@ -25,6 +24,7 @@ use crate::params::{
 };
 use crate::proto::choice::Wanted;
 use crate::proto::deferral::Timeouts;
+use crate::proto::resize::SMALL_BYTES;
 use crate::proto::state::State;
 use crate::sdp::cq::poll::{
     poll_cq,

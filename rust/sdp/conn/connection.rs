@@ -21,6 +21,7 @@ use crate::proto::hello::{
     Refusal, //
 };
 use crate::proto::orphan::Rest;
+use crate::proto::resize::SMALL_BYTES;
 use crate::proto::state::State;
 use crate::rdma::link::{
     Link,
@@ -36,8 +37,7 @@ use crate::sdp::parts::port::Port;
 use crate::sdp::parts::recv_queue::RecvQueue;
 use crate::sdp::parts::ring::{
     Ring,
-    IDLE_RECEIVES,
-    SMALL_BYTES, //
+    IDLE_RECEIVES, //
 };
 use crate::sdp::parts::send_queue::SendQueue;
 

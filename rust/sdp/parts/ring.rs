@@ -9,7 +9,11 @@ use crate::inet::memory;
 use crate::inet::sock::Sk;
 use crate::kern::errno::ENOBUFS;
 use crate::proto::hello::BUFS_MIN;
-use crate::proto::resize::OwnReceives;
+use crate::proto::resize::{
+    OwnReceives,
+    LARGE_BYTES,
+    SMALL_BYTES, //
+};
 use crate::rdma::link::Link;
 use crate::rdma::receive::{
     Spares,
@@ -17,16 +21,17 @@ use crate::rdma::receive::{
     PART_BYTES, //
 };
 
-/// Payload of a receive while a connection is idle: one page.
-pub(crate) const SMALL_BYTES: u32 = 4096;
 /// Payload of a receive of a new connection if sockets already use much memory: a page has
 /// [`IDLE_RECEIVES`] such receives, and no two of them share a cache line.
 pub(crate) const TINY_BYTES: u32 = SMALL_BYTES / IDLE_RECEIVES / 128 * 128;
-/// Payload of a receive when data flows.
-pub(crate) const LARGE_BYTES: u32 = MAX_PARTS as u32 * PART_BYTES;
 /// Receives posted for an idle connection. Data needs four credits, so the peer can send two such
 /// messages at once.
 pub(crate) const IDLE_RECEIVES: u32 = BUFS_MIN as u32;
+
+const _: () = assert!(
+    LARGE_BYTES <= MAX_PARTS as u32 * PART_BYTES,
+    "a receive has fragments for so many bytes"
+);
 
 /// The state from which receives are posted. Receives are charged to the receive buffer of the
 /// socket, and to the memory of all sockets.

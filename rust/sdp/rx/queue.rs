@@ -13,6 +13,7 @@ use crate::mm::frag::{
 };
 use crate::proto::advert::Id;
 use crate::proto::message::Message;
+use crate::proto::resize::SMALL_BYTES;
 use crate::proto::state::State;
 use crate::rdma::receive::{
     Receive,
@@ -21,7 +22,6 @@ use crate::rdma::receive::{
 };
 use crate::sdp::conn::watchdog;
 use crate::sdp::parts::fatal::Fatal;
-use crate::sdp::parts::ring::SMALL_BYTES;
 use crate::stats::counters::Counter;
 
 impl Receiver<'_> {

@@ -17,6 +17,7 @@ use crate::proto::pull::{
     PullReason,
     Waiting, //
 };
+use crate::proto::resize::SMALL_BYTES;
 use crate::proto::source_reader::Destination;
 use crate::proto::state::State;
 use crate::rdma::post::READS;
@@ -36,7 +37,6 @@ use crate::sdp::conn::sock::{
 use crate::sdp::conn::watchdog;
 use crate::sdp::output::abort::settle;
 use crate::sdp::parts::fatal::Fatal;
-use crate::sdp::parts::ring::SMALL_BYTES;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 use crate::trace::{

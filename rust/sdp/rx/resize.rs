@@ -12,7 +12,11 @@ use crate::inet::memory;
 use crate::kern::time::ms_since;
 use crate::proto::bsdh::Class;
 use crate::proto::hello::Features;
-use crate::proto::resize::Stuck;
+use crate::proto::resize::{
+    Stuck,
+    LARGE_BYTES,
+    SMALL_BYTES, //
+};
 use crate::proto::state::State;
 use crate::proto::violation::Violation;
 use crate::rdma::receive::PART_BYTES;
@@ -23,10 +27,6 @@ use crate::sdp::flush::flush;
 use crate::sdp::output::abort::end_for;
 use crate::sdp::output::Output;
 use crate::sdp::parts::fatal::Fatal;
-use crate::sdp::parts::ring::{
-    LARGE_BYTES,
-    SMALL_BYTES, //
-};
 use crate::stats::counters::Counter;
 
 /// How long a peer sends no payload before the receives become smaller: normally, and if the
@@ -136,7 +136,7 @@ impl Receiver<'_> {
         if ms_since(self.measured.pacing.received_at) < idle_ms {
             return Look::InUse;
         }
-        receives.shrink(SMALL_BYTES);
+        receives.shrink();
         Look::Idle
     }
 

@@ -13,6 +13,7 @@ use crate::kern::errno::{
 };
 use crate::proto::bsdh::Class;
 use crate::proto::policy::post_later;
+use crate::proto::resize::SMALL_BYTES;
 use crate::proto::state::State;
 use crate::rdma::receive::{
     Receive,
@@ -20,10 +21,7 @@ use crate::rdma::receive::{
 };
 use crate::rdma::receive_queue::RECV_DEPTH;
 use crate::sdp::conn::sock::Want;
-use crate::sdp::parts::ring::{
-    IDLE_RECEIVES,
-    SMALL_BYTES, //
-};
+use crate::sdp::parts::ring::IDLE_RECEIVES;
 use crate::stats::counters::Counter;
 
 /// The number of unread bytes, with all that is charged for them, that even the smallest buffer

@@ -7,7 +7,9 @@ use proto_host::proto::{
     resize::{
         OwnReceives,
         PeerReceives,
-        Stuck, //
+        Stuck,
+        LARGE_BYTES,
+        SMALL_BYTES, //
     },
     violation::Violation,
 };
@@ -16,9 +18,10 @@ use std::collections::{
     VecDeque, //
 };
 
-const SMALL: u32 = 1;
-const LARGE: u32 = 2;
-const LARGEST: u32 = 3;
+/// The size of the first receives of a connection if memory is short.
+const TINY: u32 = 1024;
+/// The size that receives get if there is no memory for larger ones.
+const MIDDLE: u32 = 1 << 15;
 /// Receives that are posted at a time, messages with payload that are sent, and how often receives shrink.
 const DEPTH: usize = 3;
 const MESSAGES: u32 = 4;
@@ -70,16 +73,16 @@ enum Rule {
 
 fn start() -> World {
     World {
-        sender: PeerReceives::new(SMALL),
-        receiver: OwnReceives::new(SMALL),
+        sender: PeerReceives::new(TINY),
+        receiver: OwnReceives::new(TINY),
         payloads: 0,
         credits: DEPTH as u32,
         messages: VecDeque::new(),
-        posted: VecDeque::from([SMALL; DEPTH]),
+        posted: VecDeque::from([TINY; DEPTH]),
         unreturned: 0,
         shrinks: 0,
         answers: VecDeque::new(),
-        told: SMALL,
+        told: TINY,
     }
 }
 
@@ -93,7 +96,7 @@ fn send_one(world: &mut World, message: Message) -> Option<()> {
 }
 
 fn ask(world: &mut World, waiting: u32) -> Option<()> {
-    world.sender.ask(waiting, LARGE, LARGEST, true);
+    world.sender.ask(waiting, true);
     let size = world.sender.question()?;
     send_one(world, Message::Ask(size))?;
     world.sender.asked();
@@ -142,7 +145,7 @@ fn post(world: &mut World, rule: Rule) -> Option<()> {
 fn shrink(world: &mut World) -> Option<()> {
     world.shrinks = Some(world.shrinks + 1).filter(|&n| n <= SHRINKS)?;
     let before = world.receiver;
-    world.receiver.shrink(SMALL);
+    world.receiver.shrink();
     (world.receiver != before).then_some(())
 }
 
@@ -202,7 +205,7 @@ fn go_on(world: &mut World, rule: Rule) -> bool {
         &update,
         &|w| take_answer(w, rule),
         &|w| (rule != Rule::NotUsed).then(|| use_up(w)).flatten(),
-        &|w| receive(w, LARGEST).map(|_| ()),
+        &|w| receive(w, LARGE_BYTES).map(|_| ()),
     ];
     let mut has_moved = false;
     for step in steps {
@@ -223,8 +226,8 @@ fn shrinks(mut world: World, rule: Rule) -> bool {
         shrink(&mut world);
         while go_on(&mut world, rule) {}
     }
-    let is_small = |&size: &u32| size == SMALL;
-    world.posted.iter().all(is_small) && world.sender.bytes() == SMALL
+    let is_small = |&size: &u32| size <= SMALL_BYTES;
+    world.posted.iter().all(is_small) && is_small(&world.sender.bytes())
 }
 
 /// Looks at all worlds.
@@ -233,7 +236,7 @@ fn search(rule: Rule) -> Found {
     let mut found = Found::default();
     while let Some(world) = todo.pop() {
         found.sizes.insert(world.sender.bytes());
-        found.grew_again |= world.shrinks > 0 && world.sender.bytes() > SMALL;
+        found.grew_again |= world.shrinks > 0 && world.sender.bytes() > SMALL_BYTES;
         if !shrinks(world.clone(), rule) {
             found.not_used_up += 1;
         }
@@ -251,11 +254,11 @@ fn search(rule: Rule) -> Found {
         if rule != Rule::NotUsed {
             try_step(&use_up);
         }
-        try_step(&|w| ask(w, LARGE));
-        try_step(&|w| ask(w, 2 * LARGEST));
+        try_step(&|w| ask(w, SMALL_BYTES));
+        try_step(&|w| ask(w, 2 * LARGE_BYTES));
         try_step(&send);
         try_step(&shrink);
-        for grows_to in [SMALL, LARGE, LARGEST] {
+        for grows_to in [TINY, SMALL_BYTES, MIDDLE, LARGE_BYTES] {
             let mut next = world.clone();
             match receive(&mut next, grows_to) {
                 Some(true) => found.too_long += 1,
@@ -274,7 +277,8 @@ fn no_message_is_too_long_and_none_too_large_a_receive_is_left() {
     let found = search(Rule::Module);
     assert_eq!(found.too_long, 0);
     assert_eq!(found.not_used_up, 0);
-    assert_eq!(found.sizes, HashSet::from([SMALL, LARGE, LARGEST]));
+    let sizes = HashSet::from([TINY, SMALL_BYTES, MIDDLE, LARGE_BYTES]);
+    assert_eq!(found.sizes, sizes);
     assert!(found.grew_again);
 }
 
@@ -289,87 +293,87 @@ fn without_a_rule_it_is_wrong() {
 /// R2.
 #[test]
 fn answers() {
-    let mut peer = PeerReceives::new(LARGE);
-    assert_eq!(peer.answered(LARGEST, None), Err(Violation::NoAnswerDue));
-    assert!(peer.ask(10, LARGE, LARGEST, false));
-    assert_eq!(peer.question(), Some(LARGEST));
+    let mut peer = PeerReceives::new(4096);
+    assert_eq!(peer.answered(131_072, None), Err(Violation::NoAnswerDue));
+    assert!(peer.ask(10_000, false));
+    assert_eq!(peer.question(), Some(131_072));
     assert_eq!(
-        peer.answered(LARGEST, None),
+        peer.answered(131_072, None),
         Err(Violation::NoAnswerDue),
         "not asked yet"
     );
     peer.asked();
     assert_eq!(peer.question(), None);
-    assert_eq!(peer.answered(SMALL, None), Err(Violation::BadReceiveSize));
-    assert_eq!(peer.answered(LARGE, None), Ok(()), "a peer without memory");
+    assert_eq!(peer.answered(1024, None), Err(Violation::BadReceiveSize));
+    assert_eq!(peer.answered(4096, None), Ok(()), "a peer without memory");
     assert_eq!(
-        peer.answered(LARGEST, None),
+        peer.answered(131_072, None),
         Err(Violation::NoAnswerDue),
         "answered"
     );
-    assert_eq!(peer.bytes(), LARGE);
+    assert_eq!(peer.bytes(), 4096);
 }
 
 #[test]
 fn asks_when_it_is_worth_it() {
-    let mut peer = PeerReceives::new(SMALL);
-    assert!(!peer.ask(SMALL, LARGE, LARGEST, true), "all fits");
-    assert!(peer.ask(2 * LARGE - 1, LARGE, LARGEST, false));
-    assert_eq!(peer.question(), Some(LARGE));
-    assert!(!peer.ask(100, LARGE, LARGEST, true), "one at a time");
+    let mut peer = PeerReceives::new(1024);
+    assert!(!peer.ask(1024, true), "all fits");
+    assert!(peer.ask(8191, false));
+    assert_eq!(peer.question(), Some(4096));
+    assert!(!peer.ask(1 << 20, true), "one at a time");
     peer.asked();
-    assert!(!peer.ask(100, LARGE, LARGEST, true), "one at a time");
-    assert_eq!(peer.answered(SMALL, None), Ok(()));
-    assert!(!peer.ask(LARGE, LARGE, LARGEST, false), "just refused");
-    assert!(peer.ask(2 * LARGE, LARGE, LARGEST, false), "another size");
-    assert_eq!(peer.question(), Some(LARGEST));
+    assert!(!peer.ask(1 << 20, true), "one at a time");
+    assert_eq!(peer.answered(1024, None), Ok(()));
+    assert!(!peer.ask(4096, false), "just refused");
+    assert!(peer.ask(8192, false), "another size");
+    assert_eq!(peer.question(), Some(131_072));
     peer.asked();
-    assert_eq!(peer.answered(LARGEST, None), Ok(()));
-    assert!(!peer.ask(100, LARGE, LARGEST, true), "there is none larger");
+    assert_eq!(peer.answered(131_072, None), Ok(()));
+    assert!(!peer.ask(1 << 20, true), "there is none larger");
 }
 
 /// R2 and R4.
 #[test]
 fn smaller_receives() {
-    let mut peer = PeerReceives::new(8);
-    assert_eq!(peer.answered(4, None), Err(Violation::NoAnswerDue));
-    assert_eq!(peer.answered(8, Some(3)), Err(Violation::NoAnswerDue));
-    assert_eq!(peer.answered(5, Some(3)), Err(Violation::BadReceiveSize));
-    assert_eq!(peer.answered(4, Some(3)), Ok(()));
-    assert_eq!(peer.bytes(), 4);
+    let mut peer = PeerReceives::new(8192);
+    assert_eq!(peer.answered(4096, None), Err(Violation::NoAnswerDue));
+    assert_eq!(peer.answered(8192, Some(3)), Err(Violation::NoAnswerDue));
+    assert_eq!(peer.answered(4097, Some(3)), Err(Violation::BadReceiveSize));
+    assert_eq!(peer.answered(4096, Some(3)), Ok(()));
+    assert_eq!(peer.bytes(), 4096);
     for _ in 0..3 {
-        assert!(!peer.ask(100, 4, 8, true), "it would be refused");
+        assert!(!peer.ask(1 << 20, true), "it would be refused");
         assert!(peer.has_to_use_up());
         peer.sent();
     }
     assert!(!peer.has_to_use_up());
-    assert!(peer.ask(100, 4, 8, false), "as at the beginning");
+    assert!(peer.ask(1 << 20, false), "as at the beginning");
     peer.asked();
-    assert_eq!(peer.answered(2, Some(5)), Ok(()), "no answer");
-    assert_eq!(peer.answered(8, Some(3)), Ok(()), "the answer");
+    assert_eq!(peer.answered(2048, Some(5)), Ok(()), "no answer");
+    assert_eq!(peer.answered(8192, Some(3)), Ok(()), "the answer");
     assert!(peer.has_to_use_up(), "those of before are still there");
-    assert_eq!(peer.answered(8, Some(3)), Err(Violation::NoAnswerDue));
+    assert_eq!(peer.answered(8192, Some(3)), Err(Violation::NoAnswerDue));
 }
 
 /// R4: whoever takes a growth back answers with the former size.
 #[test]
 fn a_growth_taken_back() {
-    let mut peer = PeerReceives::new(2);
-    assert!(peer.ask(100, 4, 8, false));
+    let mut peer = PeerReceives::new(2048);
+    assert!(peer.ask(1 << 20, false));
     peer.asked();
-    let mut own = OwnReceives::new(2);
-    own.grow(8, 3);
+    let mut own = OwnReceives::new(2048);
+    own.grow(8192, 3);
     own.owe_answer();
     own.received();
     assert_eq!(own.answer(), None);
-    own.shrink(2);
+    own.shrink();
     own.owe_answer();
-    own.grow(16, 3);
+    own.grow(16_384, 3);
     let size = own.answer();
-    assert_eq!(size, Some(2), "a second question changes nothing");
+    assert_eq!(size, Some(2048), "a second question changes nothing");
     assert!(own.answered(3));
-    assert_eq!((own.bytes(), own.larger_left()), (2, 3));
-    assert_eq!(peer.answered(2, Some(3)), Ok(()));
+    assert_eq!((own.bytes(), own.larger_left()), (2048, 3));
+    assert_eq!(peer.answered(2048, Some(3)), Ok(()));
     assert!(peer.has_to_use_up());
 }
 
@@ -377,9 +381,9 @@ fn a_growth_taken_back() {
 /// receive that it has to use up begins the count anew.
 #[test]
 fn checks_find_a_peer_that_prevents_shrinking() {
-    let mut own = OwnReceives::new(LARGE);
+    let mut own = OwnReceives::new(LARGE_BYTES);
     assert_eq!(own.check(true), None);
-    own.shrink(SMALL);
+    own.shrink();
     assert_eq!(own.check(false), Some((Stuck::NotTold, 1)));
     assert_eq!(own.check(true), Some((Stuck::NotTold, 2)));
     assert!(own.answered(2));
@@ -397,21 +401,31 @@ fn checks_find_a_peer_that_prevents_shrinking() {
 /// A question takes the place of what the peer was to be told.
 #[test]
 fn a_question_comes_before_the_peer_is_told() {
-    let mut own = OwnReceives::new(SMALL);
-    own.grow(LARGE, 0);
-    assert_eq!(own.answer(), Some(LARGE));
+    let mut own = OwnReceives::new(SMALL_BYTES);
+    own.grow(LARGE_BYTES, 0);
+    assert_eq!(own.answer(), Some(LARGE_BYTES));
     assert!(!own.answered(3));
-    own.shrink(SMALL);
-    assert_eq!((own.answer(), own.bytes()), (Some(SMALL), LARGE));
-    own.grow(LARGE, 3);
+    own.shrink();
+    assert_eq!(
+        (own.answer(), own.bytes()),
+        (Some(SMALL_BYTES), LARGE_BYTES)
+    );
+    own.grow(LARGE_BYTES, 3);
     own.owe_answer();
-    assert_eq!((own.answer(), own.bytes()), (Some(LARGE), LARGE));
+    assert_eq!(
+        (own.answer(), own.bytes()),
+        (Some(LARGE_BYTES), LARGE_BYTES)
+    );
     assert!(!own.answered(3));
-    own.shrink(SMALL);
+    own.shrink();
     assert!(own.answered(2));
-    assert_eq!((own.answer(), own.bytes()), (None, SMALL));
-    own.grow(LARGE, 2);
-    assert_eq!(own.bytes(), SMALL, "larger ones are to be used up first");
+    assert_eq!((own.answer(), own.bytes()), (None, SMALL_BYTES));
+    own.grow(LARGE_BYTES, 2);
+    assert_eq!(
+        own.bytes(),
+        SMALL_BYTES,
+        "larger ones are to be used up first"
+    );
     own.received();
     assert!(own.is_shrinking());
     own.received();

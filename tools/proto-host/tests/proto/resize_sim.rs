@@ -14,13 +14,13 @@ use proto_host::proto::{
     credits::Credits,
     resize::{
         OwnReceives,
-        PeerReceives, //
+        PeerReceives,
+        LARGE_BYTES,
+        SMALL_BYTES, //
     },
 };
 use std::collections::VecDeque;
 
-const SMALL: u32 = 4096;
-const LARGE: u32 = 1 << 17;
 /// Receives that are posted at a time, as in the module.
 const IDLE: usize = 5;
 const DEPTH: usize = 15;
@@ -52,9 +52,9 @@ impl Side {
         credits.set_peer_limit(IDLE as u16);
         Side {
             credits,
-            own: OwnReceives::new(SMALL),
-            peer: PeerReceives::new(SMALL),
-            posted: VecDeque::from([SMALL; IDLE]),
+            own: OwnReceives::new(SMALL_BYTES),
+            peer: PeerReceives::new(SMALL_BYTES),
+            posted: VecDeque::from([SMALL_BYTES; IDLE]),
             target: IDLE,
             inbox: VecDeque::new(),
             waiting: 0,
@@ -73,7 +73,7 @@ impl Side {
     }
 
     fn shrink(&mut self) {
-        self.own.shrink(SMALL);
+        self.own.shrink();
     }
 
     fn post(&mut self, to: &mut Side, class: Class, message: Message) -> bool {
@@ -106,7 +106,7 @@ impl Side {
         self.control(to);
         while self.waiting > 0 {
             let waiting = u32::try_from(self.waiting).unwrap_or(u32::MAX);
-            if self.peer.ask(waiting, SMALL, LARGE, true) {
+            if self.peer.ask(waiting, true) {
                 self.control(to);
             }
             let bytes = self.peer.bytes().min(waiting);
@@ -197,7 +197,7 @@ fn run(moves: &[(bool, u8, u32)]) {
     for (side, sent) in [(&one, sent[1]), (&other, sent[0])] {
         assert_eq!(side.received, sent);
         assert!(
-            side.posted.iter().all(|&size| size == SMALL),
+            side.posted.iter().all(|&size| size == SMALL_BYTES),
             "{:?}",
             side.posted
         );
@@ -226,13 +226,13 @@ fn both_at_once() {
     one.waiting = 1 << 20;
     other.waiting = 1 << 20;
     settle(&mut one, &mut other);
-    assert!(one.own.bytes() == LARGE && other.own.bytes() == LARGE);
+    assert!(one.own.bytes() == LARGE_BYTES && other.own.bytes() == LARGE_BYTES);
     one.shrink();
     other.shrink();
     settle(&mut one, &mut other);
     for side in [&one, &other] {
         assert!(
-            side.posted.iter().all(|&size| size == SMALL),
+            side.posted.iter().all(|&size| size == SMALL_BYTES),
             "{:?}",
             side.posted
         );
