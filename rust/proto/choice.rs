@@ -8,6 +8,11 @@ use super::{
     trial::Way, //
 };
 
+/// The size in bytes of the smallest piece of a send, of the smallest buffer of a reader, and of
+/// the smallest Read into a program's memory for which a path without a copy is worth its cost: for
+/// fewer bytes, pinning costs more than copying.
+pub const MIN_UNCOPIED_BYTES: u32 = 16_384;
+
 /// The paths from a sender's memory to its peer.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
@@ -199,9 +204,6 @@ pub struct Sending {
     pub page_bytes: u64,
     /// The kind of their memory.
     pub memory: MemoryKind,
-    /// Bytes of the smallest piece, and of the smallest buffer of a reader, for which a path
-    /// without a copy is worth its cost.
-    pub least_bytes: u64,
     /// The user's choice.
     pub wanted: Wanted,
     /// The way that is the fastest by measurement, or that is being measured; `None` if such sends
@@ -301,8 +303,6 @@ pub fn choose(sending: &Sending) -> Choice {
 pub struct Lending {
     /// Bytes of the next piece; 0 if its memory cannot be pinned.
     pub piece_bytes: u64,
-    /// Bytes of the smallest piece that is worth an advert.
-    pub least_bytes: u64,
     /// Whether the program has asked that nothing is copied, by MSG_ZEROCOPY.
     pub asked: bool,
     /// The user's choice.
@@ -325,11 +325,8 @@ pub struct Lending {
 ///
 /// As [`Possible`].
 pub fn may_lend(lending: &Lending) -> Possible {
-    let Lending {
-        piece_bytes,
-        least_bytes,
-        ..
-    } = *lending;
+    let piece_bytes = lending.piece_bytes;
+    let least_bytes = u64::from(MIN_UNCOPIED_BYTES);
     let least = match lending.wanted {
         Wanted::Only(Path::Copy) => None,
         Wanted::Only(path) => (lending.asked || path == Path::Asynchronous).then_some(least_bytes),
@@ -349,16 +346,16 @@ pub fn may_lend(lending: &Lending) -> Possible {
 impl Sending {
     /// Whether the piece is worth a path without a copy.
     fn is_long_enough(&self) -> bool {
-        self.page_bytes >= self.least_bytes
+        self.page_bytes >= MIN_UNCOPIED_BYTES.into()
     }
 }
 
 fn sink_write(sending: &Sending) -> Possible {
     let features = Features::SINK.union(Features::ORDERED);
-    let room = u64::from(sending.sink_room_bytes);
+    let room = sending.sink_room_bytes;
     uncopied(sending, Path::SinkWrite, features)?;
     require(room > 0, Reason::PeerDoesNotWait)?;
-    require(room >= sending.least_bytes, Reason::BelowThreshold)?;
+    require(room >= MIN_UNCOPIED_BYTES, Reason::BelowThreshold)?;
     require(sending.may_write, Reason::QueueBusy)?;
     // The send may have to wait for the Write, but not for the peer's program.
     require(sending.blocking, Reason::NonBlocking)?;

@@ -89,10 +89,10 @@ pub const fn push_now(tail: Tail) -> bool {
 /// Whether the work request about to be posted must report its completion.
 ///
 /// `unsignaled` is the number of requests posted since the last one that reports its completion,
-/// without this one; `queue_depth` is the depth of the send queue. A slot is freed only when a
-/// later completion was seen: so at least one request of each quarter of the queue reports its
-/// completion, and so does the last request before the queue becomes idle. Otherwise slots, send
-/// buffers and a lingering close would wait for ever.
+/// without this one; `queue_depth` is the depth of the send queue, which follows from the adapters.
+/// A slot is freed only when a later completion was seen: so at least one request of each quarter of
+/// the queue reports its completion, and so does the last request before the queue becomes idle.
+/// Otherwise slots, send buffers and a lingering close would wait for ever.
 pub const fn signal_now(unsignaled: u32, queue_depth: u32, last_before_idle: bool) -> bool {
     last_before_idle || unsignaled.saturating_add(1) >= queue_depth / 4
 }

@@ -11,6 +11,8 @@
 //! A short wait is useful: a reader that comes in time gets the bytes into its own memory, without
 //! a copy.
 
+use super::choice::MIN_UNCOPIED_BYTES;
+
 /// The state when there are adverts of which bytes are not being read.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Waiting {
@@ -94,9 +96,9 @@ pub enum Pull {
 /// Decides whether to pull adverts (A1).
 ///
 /// A waiting reader with a large enough buffer takes the bytes itself, which blocks nobody; a
-/// reader with less than `small_bytes` gets a copy. Without room a sender is blocked where it would
-/// also be blocked over TCP.
-pub const fn pull(waiting: Waiting, small_bytes: u64) -> Pull {
+/// reader with less than [`MIN_UNCOPIED_BYTES`] gets a copy. Without room a sender is blocked where
+/// it would also be blocked over TCP.
+pub const fn pull(waiting: Waiting) -> Pull {
     let bytes = if waiting.untaken_bytes < waiting.room_bytes {
         waiting.untaken_bytes
     } else {
@@ -106,7 +108,7 @@ pub const fn pull(waiting: Waiting, small_bytes: u64) -> Pull {
         return Pull::No;
     }
     let why = match waiting.reader_bytes {
-        Some(wanted) if wanted < small_bytes => PullReason::SmallRead,
+        Some(wanted) if wanted < MIN_UNCOPIED_BYTES as u64 => PullReason::SmallRead,
         Some(_) => return Pull::No,
         None if waiting.own_sender_waits => PullReason::OwnSenderWaits,
         None if waiting.end_of_stream => PullReason::EndOfStream,

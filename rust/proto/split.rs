@@ -18,8 +18,7 @@ pub struct Split {
     pub tail: u64,
 }
 
-/// Cuts the buffer of `len` bytes at `addr`, where a page is 2^`page_shift`
-/// bytes.
+/// Cuts the buffer of `len` bytes at `addr`, where a page of the machine is 2^`page_shift` bytes.
 pub const fn split(addr: u64, len: u64, page_shift: u32) -> Split {
     let mask = page_mask(page_shift);
     let head = addr.wrapping_neg() & mask;

@@ -10,6 +10,7 @@
 use kernel::prelude::*;
 
 use super::Receiver;
+use crate::proto::choice::MIN_UNCOPIED_BYTES;
 use crate::proto::pull::{
     self,
     Expired,
@@ -44,8 +45,8 @@ use crate::trace::{
     Advert, //
 };
 
-/// Bytes of the smallest Read into a program's memory: for fewer, pinning costs more than copying.
-pub(in crate::sdp) const LEAST_DIRECT: usize = 16384;
+/// The size in bytes of the smallest Read into a program's memory.
+pub(in crate::sdp) const LEAST_DIRECT: usize = MIN_UNCOPIED_BYTES as usize;
 
 /// How long an advert waits for a reader, which can take the bytes without a copy.
 const PULL_DELAY_MS: u32 = 4;
@@ -173,7 +174,7 @@ impl Receiver<'_> {
             // read earlier.
             self.sock.glance.starved.set(true);
         }
-        match pull::pull(waiting, LEAST_DIRECT as u64) {
+        match pull::pull(waiting) {
             Pull::Later if sources.reader_wait.must_start_timer() => {
                 self.sock.start_timer(Alarm::Pull, PULL_DELAY_MS);
                 None

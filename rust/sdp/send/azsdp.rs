@@ -135,7 +135,7 @@ impl Send<'_> {
                 return Ok(());
             }
         };
-        if (memory.len() as usize) < self.least_lent() {
+        if memory.len() < self.least_lent() {
             // More small pieces usually follow, so the copy includes them.
             self.by_copy = self.piece_bytes().min(BYTES_BY_COPY);
             give_back_in_turn(guard, memory, Use::PeerReads(Kind::Asynchronous));

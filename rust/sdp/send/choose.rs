@@ -12,7 +12,8 @@ use crate::proto::choice::{
     Path,
     Reason,
     Sending,
-    Wanted, //
+    Wanted,
+    MIN_UNCOPIED_BYTES, //
 };
 use crate::proto::split::{
     piece_bytes,
@@ -29,10 +30,7 @@ use crate::sdp::parts::counts::Counts;
 use crate::sdp::parts::options::Options;
 use crate::sdp::parts::send_queue::SendQueue;
 
-/// The size in bytes of the smallest piece that is advertised: for fewer bytes, pinning costs more
-/// than copying.
-pub(in crate::sdp) const MIN_ADVERT_BYTES: usize = 16384;
-
+/// An argument of functions in `proto/`, which do not know the machine.
 pub(super) const PAGE_SHIFT: u32 = kernel::page::PAGE_SHIFT as u32;
 
 /// The state that decides which way bytes go, and the counters of ways that were not possible.
@@ -74,7 +72,7 @@ impl Ways<'_> {
     pub(super) fn sink_room(&self) -> u32 {
         let room = self.reader_room();
         // For fewer bytes a copy is cheaper.
-        if room as usize >= MIN_ADVERT_BYTES && self.may_write() {
+        if room >= MIN_UNCOPIED_BYTES && self.may_write() {
             room
         } else {
             0
@@ -179,7 +177,6 @@ impl Ways<'_> {
                 (Some(_), None) => MemoryKind::Untried,
                 (Some(_), Some(why)) => MemoryKind::Unprotectable(why),
             },
-            least_bytes: MIN_ADVERT_BYTES as u64,
             wanted,
             measured: send.timed.as_ref().map(|timed| timed.way),
             features: self.adverts.features,

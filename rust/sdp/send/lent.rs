@@ -20,10 +20,7 @@
 
 use kernel::prelude::*;
 
-use super::choose::{
-    Ways,
-    MIN_ADVERT_BYTES, //
-};
+use super::choose::Ways;
 use super::sendmsg::Send;
 use crate::bindings;
 use crate::inet::sock::Sk;
@@ -36,7 +33,8 @@ use crate::mm::lent::Lent;
 use crate::proto::choice::{
     self,
     may_lend,
-    Path, //
+    Path,
+    MIN_UNCOPIED_BYTES, //
 };
 use crate::sdp::conn::guard::SockOwner;
 use crate::stats::counters::{
@@ -122,9 +120,9 @@ impl Send<'_> {
 
     /// The minimum number of bytes that are sent without a copy once their pages were taken: fewer
     /// bytes are copied.
-    pub(super) fn least_lent(&self) -> usize {
+    pub(super) fn least_lent(&self) -> u32 {
         match self.lending {
-            Some(_) if self.iter.has_pages() => MIN_ADVERT_BYTES,
+            Some(_) if self.iter.has_pages() => MIN_UNCOPIED_BYTES,
             _ => 0,
         }
     }
@@ -143,7 +141,6 @@ impl Ways<'_> {
             .is_some_and(|l| l.notification.is_some());
         let possible = may_lend(&choice::Lending {
             piece_bytes: bytes as u64,
-            least_bytes: MIN_ADVERT_BYTES as u64,
             asked,
             wanted: self.options.wanted,
             threshold_bytes: self.threshold as u64,

@@ -22,10 +22,7 @@
 use kernel::alloc::Flags;
 use kernel::prelude::*;
 
-use super::choose::{
-    Ways,
-    MIN_ADVERT_BYTES, //
-};
+use super::choose::Ways;
 use super::sendmsg::Send;
 use crate::kern::errno::{
     ECONNRESET,
@@ -41,7 +38,10 @@ use crate::mm::pin::{
     Term, //
 };
 use crate::proto::bsdh::Class;
-use crate::proto::choice::Reason;
+use crate::proto::choice::{
+    Reason,
+    MIN_UNCOPIED_BYTES, //
+};
 use crate::proto::half::Half;
 use crate::proto::message::InStream;
 use crate::proto::source::Kind;
@@ -443,5 +443,5 @@ impl Send<'_> {
 
 /// Whether another piece of the send could go by an advert.
 fn wants_more(send: &Send<'_>, out: &Out) -> bool {
-    out.stop.is_none() && send.iter.piece_bytes() >= MIN_ADVERT_BYTES
+    out.stop.is_none() && send.iter.piece_bytes() >= MIN_UNCOPIED_BYTES as usize
 }

@@ -32,14 +32,13 @@ use uapi::socket::{
 const SENDING: Sending = Sending {
     page_bytes: 98_304,
     memory: MemoryKind::Untried,
-    least_bytes: 1000,
     wanted: Wanted::Automatic,
     measured: Some(Way::Sink),
     features: Features::ALL,
     blocking: true,
     payload_blocked_by: None,
     may_go_async: true,
-    sink_room_bytes: 1000,
+    sink_room_bytes: 16_384,
     may_write: true,
 };
 
@@ -100,7 +99,7 @@ fn the_order_of_preference() {
 #[test]
 fn reasons_against_all() {
     let short = Sending {
-        page_bytes: 999,
+        page_bytes: 16_383,
         ..SENDING
     };
     let slower = Sending {
@@ -134,14 +133,14 @@ fn reasons_against_some() {
     let cases = [
         (
             Sending {
-                page_bytes: 1000,
+                page_bytes: 16_384,
                 ..SENDING
             },
             [ok; 3],
         ),
         (
             Sending {
-                sink_room_bytes: 999,
+                sink_room_bytes: 16_383,
                 ..SENDING
             },
             [refused(Reason::BelowThreshold), ok, ok],
@@ -237,9 +236,9 @@ fn what_a_send_awaits() {
     for (room, may_write, expected) in [
         (0, true, true),
         (0, false, true),
-        (999, true, false),
-        (999, false, false),
-        (1000, false, true),
+        (16_383, true, false),
+        (16_383, false, false),
+        (16_384, false, true),
     ] {
         let sending = Sending {
             sink_room_bytes: room,
@@ -274,7 +273,6 @@ fn a_forced_path_ignores_only_measurements() {
 /// A send of memory that needs no protection, which goes without a copy.
 const LENDING: Lending = Lending {
     piece_bytes: 65_536,
-    least_bytes: 16_384,
     asked: false,
     wanted: Wanted::Automatic,
     threshold_bytes: 65_536,
@@ -397,10 +395,10 @@ const WAYS: [Option<Way>; 5] = [
 ];
 
 /// Bytes in whole pages, on both sides of the limit.
-const SIZES: [u64; 4] = [0, 4096, 8192, 16_384];
+const SIZES: [u64; 4] = [0, 12_288, 16_384, 32_768];
 
 /// The smallest size that is worth its cost.
-const LEAST_BYTES: u64 = 8192;
+const LEAST_BYTES: u64 = 16_384;
 
 const BOTH: [bool; 2] = [false, true];
 
@@ -423,14 +421,13 @@ fn sendings() -> impl Iterator<Item = Sending> {
         let sending = Sending {
             page_bytes: digits.next(&SIZES),
             memory: digits.next(&MEMORIES),
-            least_bytes: LEAST_BYTES,
             wanted: digits.next(&WANTED),
             measured: digits.next(&WAYS),
             features: Features::from_bits(digits.next(&features)),
             blocking: digits.next(&BOTH),
             payload_blocked_by: digits.next(&BLOCKS),
             may_go_async: digits.next(&BOTH),
-            sink_room_bytes: digits.next(&[0, 8191, 8192]),
+            sink_room_bytes: digits.next(&[0, 16_383, 16_384]),
             may_write: digits.next(&BOTH),
         };
         // All combinations have been returned if the number has more digits.
@@ -486,10 +483,7 @@ fn every_choice() {
         }
         if path == Path::SinkWrite {
             let room = u64::from(sending.sink_room_bytes);
-            assert!(
-                sending.may_write && room >= sending.least_bytes,
-                "{sending:?}"
-            );
+            assert!(sending.may_write && room >= LEAST_BYTES, "{sending:?}");
             assert!(sending.payload_blocked_by.is_none(), "{sending:?}");
         }
         assert!(!awaits_sink || sink_write.is_err(), "{sending:?}");
@@ -513,7 +507,6 @@ fn every_lending() {
         for (asked, threshold_bytes) in [(false, 0), (false, 20_000), (true, 0), (true, 20_000)] {
             let lending = Lending {
                 piece_bytes: sending.page_bytes,
-                least_bytes: 16_384,
                 asked,
                 wanted: sending.wanted,
                 threshold_bytes,
@@ -523,7 +516,7 @@ fn every_lending() {
             if possible.is_ok() {
                 lent += 1;
                 assert!(lending.features.contains(Features::SOURCE), "{lending:?}");
-                assert!(lending.piece_bytes >= lending.least_bytes, "{lending:?}");
+                assert!(lending.piece_bytes >= LEAST_BYTES, "{lending:?}");
                 assert!(lending.wanted != Wanted::Only(Path::Copy), "{lending:?}");
                 let asking = Lending {
                     asked: true,

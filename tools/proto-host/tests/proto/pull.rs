@@ -13,8 +13,6 @@ use proto_host::proto::pull::{
 };
 use std::collections::HashSet;
 
-const SMALL: u64 = 512;
-
 /// An advert that has just come, and nobody who reads.
 const WAITING: Waiting = Waiting {
     untaken_bytes: 1000,
@@ -32,36 +30,35 @@ fn now(why: PullReason) -> Pull {
 
 #[test]
 fn each_reason() {
-    let pulled = |waiting| pull(waiting, SMALL);
-    assert_eq!(pulled(WAITING), Pull::Later);
+    assert_eq!(pull(WAITING), Pull::Later);
     for why in [PullReason::Delay, PullReason::Reader] {
         let waiting = Waiting {
             now: Some(why),
             ..WAITING
         };
-        assert_eq!(pulled(waiting), now(why));
+        assert_eq!(pull(waiting), now(why));
     }
     let sender = Waiting {
         own_sender_waits: true,
         ..WAITING
     };
-    assert_eq!(pulled(sender), now(PullReason::OwnSenderWaits));
+    assert_eq!(pull(sender), now(PullReason::OwnSenderWaits));
     let end = Waiting {
         end_of_stream: true,
         ..WAITING
     };
-    assert_eq!(pulled(end), now(PullReason::EndOfStream));
+    assert_eq!(pull(end), now(PullReason::EndOfStream));
     let polls = Waiting {
         polls: true,
         ..WAITING
     };
-    assert_eq!(pulled(polls), now(PullReason::Polls));
+    assert_eq!(pull(polls), now(PullReason::Polls));
     let reader = |bytes| Waiting {
         reader_bytes: Some(bytes),
         ..sender
     };
-    assert_eq!(pulled(reader(512)), Pull::No);
-    assert_eq!(pulled(reader(511)), now(PullReason::SmallRead));
+    assert_eq!(pull(reader(16_384)), Pull::No);
+    assert_eq!(pull(reader(16_383)), now(PullReason::SmallRead));
 }
 
 #[test]
@@ -81,11 +78,11 @@ proptest! {
             room_bytes: room,
             now: b[1].then_some(PullReason::Delay),
             own_sender_waits: b[0],
-            reader_bytes: b[2].then_some(600),
+            reader_bytes: b[2].then_some(16_384),
             end_of_stream: b[3],
             polls: b[4],
         };
-        match pull(waiting, SMALL) {
+        match pull(waiting) {
             Pull::No => prop_assert!(untaken == 0 || room == 0 || b[2]),
             Pull::Later => prop_assert!(!b[1] && !b[2]),
             Pull::Now { bytes, .. } => prop_assert!(bytes > 0 && bytes == untaken.min(room)),

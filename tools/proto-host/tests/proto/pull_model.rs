@@ -97,7 +97,7 @@ fn take(world: &mut World, me: usize, room: u64, policy: Policy) -> Option<()> {
             end_of_stream: false,
             polls: false,
         };
-        match pull(waiting, 0) {
+        match pull(waiting) {
             Pull::Now { bytes, .. } => u32::try_from(bytes).ok()?,
             Pull::No | Pull::Later => return None,
         }
