@@ -179,9 +179,13 @@ impl Wanted {
         }
     }
 
-    /// Whether bytes may go by [`Path::SinkWrite`], and whether receives advertise their buffers.
-    pub fn sinks(self) -> bool {
-        matches!(self, Self::Automatic | Self::Only(Path::SinkWrite))
+    /// Whether bytes may go this way. Receives advertise their buffers if [`Path::SinkWrite`] is
+    /// admitted.
+    pub fn admits(self, path: Path) -> bool {
+        match self {
+            Self::Automatic => true,
+            Self::Only(only) => only == path,
+        }
     }
 
     /// The choice with this number, if there is one.
@@ -194,6 +198,40 @@ impl Wanted {
     pub fn number(self) -> i32 {
         let number = Self::NUMBERED.iter().position(|wanted| *wanted == self);
         number.and_then(|n| i32::try_from(n).ok()).unwrap_or(0)
+    }
+}
+
+/// The features that [`Path::SinkWrite`] needs.
+pub const SINK_NEEDS: Features = Features::SINK.union(Features::ORDERED);
+
+/// The state of a connection that decides whether bytes can be written to the buffer with which a
+/// reader of the peer waits.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct SinkTarget {
+    /// The size of the buffer in bytes ([`super::sink_writer::SinkWriter::room`]); 0 if no reader
+    /// waits.
+    pub reader_bytes: u32,
+    /// Whether this side can post a Write now: no bytes wait in the send queue, which come first in
+    /// the stream, and there are places and a region for the Write.
+    pub may_write: bool,
+    /// The reason why payload, including Writes, would have to wait.
+    pub payload_blocked_by: Option<NotYet>,
+}
+
+impl SinkTarget {
+    /// The number of bytes that can be written now, at least [`MIN_UNCOPIED_BYTES`].
+    ///
+    /// # Errors
+    ///
+    /// The reason why no bytes can be written.
+    pub fn room(self) -> Result<u32, Reason> {
+        match self.reader_bytes {
+            0 => Err(Reason::PeerDoesNotWait),
+            bytes if bytes < MIN_UNCOPIED_BYTES => Err(Reason::BelowThreshold),
+            _ if !self.may_write => Err(Reason::QueueBusy),
+            _ if self.payload_blocked_by.is_some() => Err(Reason::AdvertsBusy),
+            bytes => Ok(bytes),
+        }
     }
 }
 
@@ -213,16 +251,10 @@ pub struct Sending {
     pub features: Features,
     /// Whether the send may wait.
     pub blocking: bool,
-    /// The reason why other payload, including Writes, would have to wait.
-    pub payload_blocked_by: Option<NotYet>,
     /// [`super::pause::Pause::may_go_async`].
     pub may_go_async: bool,
-    /// The size of the buffer with which a reader of the peer waits, in bytes
-    /// ([`super::sink_writer::SinkWriter::room`]); 0 if none waits.
-    pub sink_room_bytes: u32,
-    /// Whether this side can post a Write now: no bytes wait in the send queue, which come first in
-    /// the stream, and there are places and a region for the Write.
-    pub may_write: bool,
+    /// Whether the piece can be written to the buffer of a reader, as far as the connection decides.
+    pub sink: SinkTarget,
 }
 
 /// Whether a path is possible.
@@ -350,16 +382,63 @@ impl Sending {
     }
 }
 
-fn sink_write(sending: &Sending) -> Possible {
-    let features = Features::SINK.union(Features::ORDERED);
-    let room = sending.sink_room_bytes;
-    uncopied(sending, Path::SinkWrite, features)?;
-    require(room > 0, Reason::PeerDoesNotWait)?;
-    require(room >= MIN_UNCOPIED_BYTES, Reason::BelowThreshold)?;
-    require(sending.may_write, Reason::QueueBusy)?;
+/// Whether the next piece of a send can go by [`Path::SinkWrite`]. A send that waits to go another
+/// way asks this again: a reader of the peer may have begun to wait.
+///
+/// # Errors
+///
+/// As [`Possible`].
+pub fn sink_write(sending: &Sending) -> Possible {
+    uncopied(sending, Path::SinkWrite, SINK_NEEDS)?;
+    sending.sink.room().map_err(Some)?;
     // The send may have to wait for the Write, but not for the peer's program.
-    require(sending.blocking, Reason::NonBlocking)?;
-    require(sending.payload_blocked_by.is_none(), Reason::AdvertsBusy)
+    require(sending.blocking, Reason::NonBlocking)
+}
+
+/// The number of bytes that a send may write to the buffer of a waiting reader, if it need not wait
+/// for the Write; `None` if it may not. A send of memory that needs no protection takes no more
+/// than these bytes at a time.
+pub fn sink_room(sending: &Sending) -> Option<u32> {
+    admitted(sending, Path::SinkWrite).ok()?;
+    not_slower(sending, Path::SinkWrite).ok()?;
+    sending.sink.room().ok()
+}
+
+/// Whether the next `bytes` bytes of a send with `left_bytes` left can be written to the buffer of
+/// a waiting reader, if the send need not wait for the Write: the bytes end the send or fill the
+/// buffer. Any other Write would leave a part of the buffer unused and end the advert too early.
+pub fn fits_sink(sending: &Sending, bytes: u64, left_bytes: u64) -> bool {
+    sink_room(sending).is_some_and(|room| bytes == left_bytes.min(room.into()))
+}
+
+/// [`fits_sink`] for a send of memory that needs no protection, before the memory was taken: of the
+/// next `piece_bytes` bytes, at most [`sink_room`] will be taken.
+pub fn lends_to_sink(sending: &Sending, piece_bytes: u64, left_bytes: u64) -> bool {
+    let most = sink_room(sending).map_or(0, u64::from);
+    fits_sink(sending, piece_bytes.min(most), left_bytes)
+}
+
+/// The next piece of a send that goes by [`Path::SinkWrite`].
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Ahead {
+    /// Bytes before the first whole page ([`super::split::Split::head`]).
+    pub head_bytes: u64,
+    /// Bytes of the whole pages for which one region suffices ([`super::split::piece_bytes`]).
+    pub region_bytes: u64,
+    /// Bytes of the send that are left.
+    pub left_bytes: u64,
+    /// Whether the send buffer has space: the bytes are charged to it until they are written.
+    pub has_space: bool,
+}
+
+/// Whether the next piece can be written from a snapshot, so that the send need not wait for the
+/// Write: the piece consists of whole pages that can be protected, and [`fits_sink`].
+pub fn may_write_ahead(sending: &Sending, ahead: &Ahead) -> bool {
+    ahead.head_bytes == 0
+        && ahead.has_space
+        && sending.memory == MemoryKind::Untried
+        && sending.may_go_async
+        && fits_sink(sending, ahead.region_bytes, ahead.left_bytes)
 }
 
 fn asynchronous(sending: &Sending) -> Possible {
@@ -377,13 +456,24 @@ fn synchronous(sending: &Sending) -> Possible {
 
 /// The conditions of all paths except the copy.
 fn uncopied(sending: &Sending, path: Path, needs: Features) -> Possible {
-    match sending.wanted {
-        Wanted::Only(only) if only != path => return Err(None),
-        Wanted::Only(_) | Wanted::Automatic => {}
-    }
+    admitted(sending, path)?;
     require(sending.features.contains(needs), Reason::NotAgreed)?;
     require(sending.memory != MemoryKind::Other, Reason::NotPinnable)?;
     require(sending.is_long_enough(), Reason::BelowThreshold)?;
+    not_slower(sending, path)
+}
+
+/// Whether the user admits the path.
+fn admitted(sending: &Sending, path: Path) -> Possible {
+    if sending.wanted.admits(path) {
+        Ok(())
+    } else {
+        Err(None)
+    }
+}
+
+/// Whether no other path is faster by measurement.
+fn not_slower(sending: &Sending, path: Path) -> Possible {
     let is_slower = sending.wanted == Wanted::Automatic
         && sending.measured.is_some_and(|way| !admits(way, path));
     require(!is_slower, Reason::Slower)

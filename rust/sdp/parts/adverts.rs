@@ -16,15 +16,13 @@ use super::source::{
 use super::timing::Timing;
 use crate::inet::sock::Sk;
 use crate::proto::advert::Id;
+use crate::proto::choice::SINK_NEEDS;
 use crate::proto::hello::Features;
 use crate::proto::pause::Overlap;
 use crate::proto::source::{
     self,
     Kind, //
 };
-
-/// The features that sink adverts need.
-const SINK_NEEDS: Features = Features::SINK.union(Features::ORDERED);
 
 /// Permits one message of the stream: all sink adverts of the peer were answered before it (rule S3
 /// of the protocol). Only [`Adverts::payload_permit`] gives it, so a message of the stream that is

@@ -37,6 +37,7 @@ use crate::mm::pin::{
     Term, //
 };
 use crate::proto::bsdh::Class;
+use crate::proto::choice::Path;
 use crate::proto::half::Half;
 use crate::proto::message::Control;
 use crate::proto::state::{
@@ -114,7 +115,8 @@ impl Direct<'_> {
     /// Whether the user wants sink adverts, and wants this receive without a copy.
     fn wants_offers(&self, recv: &Recv<'_>) -> bool {
         let wanted = self.options.wanted;
-        wanted.sinks() && wanted.admits_uncopied(recv.len as u64, self.threshold as u64)
+        wanted.admits(Path::SinkWrite)
+            && wanted.admits_uncopied(recv.len as u64, self.threshold as u64)
     }
 
     /// Whether an advert may be sent now: no received bytes are unread (rule S1), bytes may still

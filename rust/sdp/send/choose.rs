@@ -7,20 +7,25 @@ use kernel::alloc::Flags;
 use super::sendmsg::Send;
 use crate::proto::choice::{
     choose,
+    fits_sink,
+    lends_to_sink,
+    may_write_ahead,
+    sink_room,
+    sink_write,
+    Ahead,
     Copied,
     MemoryKind,
     Path,
     Reason,
     Sending,
-    Wanted,
-    MIN_UNCOPIED_BYTES, //
+    SinkTarget,
+    Wanted, //
 };
 use crate::proto::split::{
     piece_bytes,
     split,
     Split, //
 };
-use crate::proto::trial::Way;
 use crate::rdma::link::Link;
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::SdpSock;
@@ -61,6 +66,13 @@ impl<'a> Ways<'a> {
     }
 }
 
+/// The parts of the next piece of a send; nothing if its memory cannot be pinned.
+fn split_next(send: &Send<'_>) -> Split {
+    send.iter.piece().map_or_else(Split::default, |piece| {
+        split(piece.addr as u64, piece.len as u64, PAGE_SHIFT)
+    })
+}
+
 impl Ways<'_> {
     /// Counts bytes that do not go the preferred way, for the reason `why`.
     pub(super) fn count_by_copy(&mut self, why: Reason) {
@@ -70,24 +82,20 @@ impl Ways<'_> {
 
     /// How many of the next bytes of a send can be written to the peer's memory; 0 if none can.
     pub(super) fn sink_room(&self) -> u32 {
-        let room = self.reader_room();
-        // For fewer bytes a copy is cheaper.
-        if room >= MIN_UNCOPIED_BYTES && self.may_write() {
-            room
-        } else {
-            0
+        self.sink_target().room().unwrap_or(0)
+    }
+
+    fn sink_target(&self) -> SinkTarget {
+        let sinks = &self.adverts.sinks;
+        SinkTarget {
+            reader_bytes: sinks.as_ref().map_or(0, |sinks| sinks.writer.room()),
+            may_write: self.may_write(),
+            payload_blocked_by: self.adverts.payload_blocked_by(),
         }
     }
 
-    /// The size in bytes of the buffer with which a reader of the peer waits; 0 if none waits.
-    fn reader_room(&self) -> u32 {
-        let sinks = &self.adverts.sinks;
-        sinks.as_ref().map_or(0, |sinks| sinks.writer.room())
-    }
-
-    /// Whether this side can post a Write now, and the answer behind it.
+    /// [`SinkTarget::may_write`], with a place for the answer behind the Write.
     fn may_write(&self) -> bool {
-        // Bytes that wait in the send queue come first in the stream.
         self.out.queue.is_empty()
             && self.link.as_ref().is_some_and(|link| {
                 let places = link.write_places() + 1 + CONTROL_PLACES;
@@ -97,16 +105,7 @@ impl Ways<'_> {
 
     /// Whether a send that may go another way shall write to the peer's memory instead.
     pub(super) fn prefers_sink(&self, send: &Send<'_>) -> bool {
-        !send.timeo.is_over()
-            && self.wants_sinks(send)
-            && self.adverts.may_send_payload()
-            && self.sink_room() > 0
-    }
-
-    /// Whether a send may write to the peer's memory, as far as the user and measurements decide.
-    fn wants_sinks(&self, send: &Send<'_>) -> bool {
-        let timed = send.timed.as_ref();
-        self.options.wanted.sinks() && timed.is_none_or(|timed| timed.way == Way::Sink)
+        sink_write(&self.sending(send)).is_ok()
     }
 
     /// Whether a send shall wait until it can write to the buffer of a reader of the peer, because
@@ -119,33 +118,55 @@ impl Ways<'_> {
             && !core::mem::replace(&mut send.sink_awaited, true)
     }
 
-    /// Whether the next `bytes` bytes of a send end it, or fill the buffer of a reader that waits.
-    /// Any other Write would leave a part of the buffer unused and end the advert too early.
+    /// [`fits_sink()`], for the next `bytes` bytes, whose memory was taken.
     pub(super) fn fits_sink(&self, send: &Send<'_>, bytes: usize) -> bool {
-        let room = self.sink_room() as usize;
-        room > 0 && bytes == send.iter.len().min(room) && self.wants_sinks(send)
+        fits_sink(&self.sending(send), bytes as u64, send.iter.len() as u64)
     }
 
-    /// Whether the next bytes of a send can be written from a snapshot, so that the call need not
-    /// wait: they are whole pages, and fit as for [`Ways::fits_sink`]. `flags` are for allocations
-    /// in the context of the lock.
+    /// [`lends_to_sink()`].
+    pub(super) fn lends_to_sink(&self, send: &Send<'_>) -> bool {
+        let bytes = send.piece_bytes() as u64;
+        lends_to_sink(&self.sending(send), bytes, send.iter.len() as u64)
+    }
+
+    /// The largest size in bytes of the next piece of a send of memory that needs no protection.
+    pub(super) fn most_lent(&self, send: &Send<'_>) -> usize {
+        sink_room(&self.sending(send)).map_or(usize::MAX, |room| room as usize)
+    }
+
+    /// [`may_write_ahead()`]. `flags` are for allocations in the context of the lock.
     pub(super) fn may_write_ahead(&mut self, send: &Send<'_>, flags: Flags) -> bool {
-        let Some(piece) = send.iter.piece() else {
-            return false;
-        };
+        let parts = split_next(send);
         let link = self.link.as_ref();
         let pages = link.map_or(0, |link| link.max_region_pages());
-        let bytes = piece_bytes(piece.len as u64, pages, PAGE_SHIFT) as usize;
-        let bytes = bytes & !((1 << PAGE_SHIFT) - 1);
-        piece.addr % (1 << PAGE_SHIFT) == 0
-            && self.fits_sink(send, bytes)
-            && send.unprotectable.is_none()
-            && self.sock.sk().stream_memory_free()
-            // `sources` has the record of how often programs touch such pages.
-            && self
-                .adverts
-                .sources_or_new(flags)
-                .is_some_and(|sources| sources.send_pause.may_go_async())
+        let ahead = Ahead {
+            head_bytes: parts.head,
+            region_bytes: piece_bytes(parts.middle, pages, PAGE_SHIFT).into(),
+            left_bytes: send.iter.len() as u64,
+            has_space: self.sock.sk().stream_memory_free(),
+        };
+        may_write_ahead(&self.sending(send), &ahead)
+            // The record of how often programs touch such pages must exist.
+            && self.adverts.sources_or_new(flags).is_some()
+    }
+
+    /// The properties of the next piece of a send.
+    fn sending(&self, send: &Send<'_>) -> Sending {
+        let sources = self.adverts.sources.as_ref();
+        Sending {
+            page_bytes: split_next(send).middle,
+            memory: match (send.iter.piece(), send.unprotectable) {
+                (None, _) => MemoryKind::Other,
+                (Some(_), None) => MemoryKind::Untried,
+                (Some(_), Some(why)) => MemoryKind::Unprotectable(why),
+            },
+            wanted: self.options.wanted,
+            measured: send.timed.as_ref().map(|timed| timed.way),
+            features: self.adverts.features,
+            blocking: !send.timeo.is_over(),
+            may_go_async: sources.is_none_or(|sources| sources.send_pause.may_go_async()),
+            sink: self.sink_target(),
+        }
     }
 
     /// Chooses the way of the next bytes of a send. If only some of them go by copy, `by_copy` of
@@ -161,38 +182,15 @@ impl Ways<'_> {
             send.by_copy = bytes;
             return Path::Copy;
         }
-        let piece = send.iter.piece();
-        let parts = piece.map_or_else(Split::default, |piece| {
-            split(piece.addr as u64, piece.len as u64, PAGE_SHIFT)
-        });
-        let send_pause = self
-            .adverts
-            .sources
-            .as_ref()
-            .map(|sources| sources.send_pause);
-        let choice = choose(&Sending {
-            page_bytes: parts.middle,
-            memory: match (piece, send.unprotectable) {
-                (None, _) => MemoryKind::Other,
-                (Some(_), None) => MemoryKind::Untried,
-                (Some(_), Some(why)) => MemoryKind::Unprotectable(why),
-            },
-            wanted,
-            measured: send.timed.as_ref().map(|timed| timed.way),
-            features: self.adverts.features,
-            blocking: !send.timeo.is_over(),
-            payload_blocked_by: self.adverts.payload_blocked_by(),
-            may_go_async: send_pause.is_none_or(|pause| pause.may_go_async()),
-            sink_room_bytes: self.reader_room(),
-            may_write: self.may_write(),
-        });
+        let choice = choose(&self.sending(send));
         if choice.path == Path::SinkWrite {
             return Path::SinkWrite;
         }
-        if let (Path::Copy, Copied::Piece, Some(piece)) = (choice.path, choice.copied, piece) {
-            send.by_copy = piece.len;
+        if choice.path == Path::Copy && choice.copied == Copied::Piece {
+            send.by_copy = send.iter.piece_bytes();
             return Path::Copy;
         }
+        let head = split_next(send).head as usize;
         // An attempt that failed was counted already.
         let is_new = |why: &Reason| Some(*why) != send.unprotectable;
         let not_asynchronous = choice.asynchronous.err().flatten();
@@ -210,8 +208,8 @@ impl Ways<'_> {
         }
         match choice.path {
             // Only whole pages can be protected.
-            Path::Asynchronous if parts.head > 0 => {
-                send.by_copy = parts.head as usize;
+            Path::Asynchronous if head > 0 => {
+                send.by_copy = head;
                 Path::Copy
             }
             Path::Copy => {

@@ -158,24 +158,6 @@ impl Ways<'_> {
         };
         Path::Copy
     }
-
-    /// The largest size of the next piece of such a send in bytes: that of the buffer with which a
-    /// reader of the peer waits, otherwise without a limit.
-    fn most_lent(&self) -> usize {
-        match self.sink_room() as usize {
-            room if room > 0 && self.options.wanted.sinks() => room,
-            _ => usize::MAX,
-        }
-    }
-
-    /// Whether the next piece can be written to the buffer of a waiting reader, as far as is known
-    /// before its pages were taken.
-    pub(super) fn lends_to_sink(&self, send: &Send<'_>) -> bool {
-        send.lending.is_some() && {
-            let bytes = send.piece_bytes().min(self.most_lent());
-            self.fits_sink(send, bytes)
-        }
-    }
 }
 
 impl Send<'_> {
@@ -184,7 +166,7 @@ impl Send<'_> {
         guard: &mut SockOwner<'_>,
         notification: Option<Notification>,
     ) -> Result<Lent> {
-        let most = Ways::of(guard).most_lent().min(self.iter.len());
+        let most = Ways::of(guard).most_lent(self).min(self.iter.len());
         let link = guard.conn().link.as_ref().ok_or(ENOTCONN)?;
         let pages = link.max_region_pages() as usize;
         let stats = guard.stats;

@@ -5,7 +5,13 @@
 use proto_host::proto::{
     choice::{
         choose,
+        fits_sink,
+        lends_to_sink,
         may_lend,
+        may_write_ahead,
+        sink_room,
+        sink_write,
+        Ahead,
         Choice,
         Copied,
         Lending,
@@ -14,6 +20,7 @@ use proto_host::proto::{
         Possible,
         Reason,
         Sending,
+        SinkTarget,
         Wanted, //
     },
     hello::Features,
@@ -36,10 +43,21 @@ const SENDING: Sending = Sending {
     measured: Some(Way::Sink),
     features: Features::ALL,
     blocking: true,
-    payload_blocked_by: None,
     may_go_async: true,
-    sink_room_bytes: 16_384,
+    sink: SINK,
+};
+
+/// A reader of the peer waits with the smallest buffer that is written to.
+const SINK: SinkTarget = SinkTarget {
+    reader_bytes: 16_384,
     may_write: true,
+    payload_blocked_by: None,
+};
+
+/// Nobody waits.
+const NOBODY: SinkTarget = SinkTarget {
+    reader_bytes: 0,
+    ..SINK
 };
 
 fn path(sending: Sending) -> Path {
@@ -80,7 +98,7 @@ fn the_order_of_preference() {
     assert_eq!(possible(SENDING), [Ok(()); 3]);
     assert_eq!(path(SENDING), Path::SinkWrite);
     let nobody_waits = Sending {
-        sink_room_bytes: 0,
+        sink: NOBODY,
         ..SENDING
     };
     assert_eq!(path(nobody_waits), Path::Asynchronous);
@@ -140,14 +158,20 @@ fn reasons_against_some() {
         ),
         (
             Sending {
-                sink_room_bytes: 16_383,
+                sink: SinkTarget {
+                    reader_bytes: 16_383,
+                    ..SINK
+                },
                 ..SENDING
             },
             [refused(Reason::BelowThreshold), ok, ok],
         ),
         (
             Sending {
-                may_write: false,
+                sink: SinkTarget {
+                    may_write: false,
+                    ..SINK
+                },
                 ..SENDING
             },
             [refused(Reason::QueueBusy), ok, ok],
@@ -180,7 +204,7 @@ fn reasons_against_some() {
         (
             Sending {
                 may_go_async: false,
-                sink_room_bytes: 0,
+                sink: NOBODY,
                 ..SENDING
             },
             [
@@ -191,7 +215,10 @@ fn reasons_against_some() {
         ),
         (
             Sending {
-                payload_blocked_by: Some(NotYet::BehindSynchronous),
+                sink: SinkTarget {
+                    payload_blocked_by: Some(NotYet::BehindSynchronous),
+                    ..SINK
+                },
                 ..SENDING
             },
             [refused(Reason::AdvertsBusy), ok, ok],
@@ -240,11 +267,12 @@ fn what_a_send_awaits() {
         (16_383, false, false),
         (16_384, false, true),
     ] {
-        let sending = Sending {
-            sink_room_bytes: room,
+        let sink = SinkTarget {
+            reader_bytes: room,
             may_write,
-            ..forced
+            ..SINK
         };
+        let sending = Sending { sink, ..forced };
         assert_eq!(awaits(sending), expected, "{sending:?}");
         assert!(!awaits(Sending {
             memory: MemoryKind::Other,
@@ -347,8 +375,10 @@ fn numbers_of_a_user() {
     for (number, wanted) in choices {
         assert_eq!(Wanted::from_number(number), Some(wanted));
         assert_eq!(wanted.number(), number);
-        let sinks = matches!(number, SDP_MODE_AUTO | SDP_MODE_SINK);
-        assert_eq!(wanted.sinks(), sinks, "{wanted:?}");
+        for path in Path::ALL {
+            let admits = number == SDP_MODE_AUTO || wanted == Wanted::Only(path);
+            assert_eq!(wanted.admits(path), admits, "{wanted:?} {path:?}");
+        }
     }
     for number in [i32::MIN, -1, 5, 6, i32::MAX] {
         assert_eq!(Wanted::from_number(number), None);
@@ -425,10 +455,12 @@ fn sendings() -> impl Iterator<Item = Sending> {
             measured: digits.next(&WAYS),
             features: Features::from_bits(digits.next(&features)),
             blocking: digits.next(&BOTH),
-            payload_blocked_by: digits.next(&BLOCKS),
             may_go_async: digits.next(&BOTH),
-            sink_room_bytes: digits.next(&[0, 16_383, 16_384]),
-            may_write: digits.next(&BOTH),
+            sink: SinkTarget {
+                reader_bytes: digits.next(&[0, 16_383, 16_384]),
+                may_write: digits.next(&BOTH),
+                payload_blocked_by: digits.next(&BLOCKS),
+            },
         };
         // All combinations have been returned if the number has more digits.
         (digits.0 == 0).then_some(sending)
@@ -482,9 +514,9 @@ fn every_choice() {
             assert!(!unprotectable && sending.may_go_async, "{sending:?}");
         }
         if path == Path::SinkWrite {
-            let room = u64::from(sending.sink_room_bytes);
-            assert!(sending.may_write && room >= LEAST_BYTES, "{sending:?}");
-            assert!(sending.payload_blocked_by.is_none(), "{sending:?}");
+            let room = u64::from(sending.sink.reader_bytes);
+            assert!(sending.sink.may_write && room >= LEAST_BYTES, "{sending:?}");
+            assert!(sending.sink.payload_blocked_by.is_none(), "{sending:?}");
         }
         assert!(!awaits_sink || sink_write.is_err(), "{sending:?}");
         if !sending.blocking {
@@ -495,6 +527,92 @@ fn every_choice() {
     let all = SIZES.len() * MEMORIES.len() * WANTED.len() * 16 * BLOCKS.len() * WAYS.len() * 3 * 8;
     assert_eq!(counts.iter().sum::<usize>(), all);
     assert!(!counts.contains(&0), "each path is chosen");
+}
+
+/// Bytes can be written exactly if a reader waits with a large buffer, and no bytes, places or
+/// adverts of this side are in the way.
+#[test]
+fn every_target() {
+    for sending in sendings() {
+        let sink = sending.sink;
+        let waits = sink.reader_bytes > 0;
+        let expected = match (waits, sink.room()) {
+            (_, Ok(room)) => waits && room == sink.reader_bytes && room >= 16_384,
+            (waits, Err(Reason::PeerDoesNotWait)) => !waits,
+            (waits, Err(Reason::BelowThreshold)) => waits && sink.reader_bytes < 16_384,
+            (waits, Err(Reason::QueueBusy)) => waits && !sink.may_write,
+            (waits, Err(why)) => {
+                waits && why == Reason::AdvertsBusy && sink.payload_blocked_by.is_some()
+            }
+        };
+        assert!(expected, "{sink:?}");
+        let in_the_way = !sink.may_write || sink.payload_blocked_by.is_some();
+        assert!(!(in_the_way && sink.room().is_ok()), "{sink:?}");
+    }
+}
+
+/// A send that waits, or that has taken its memory, writes where the choice would write: it differs
+/// only in what is decided when its memory is taken.
+#[test]
+fn every_write() {
+    let (mut fit, mut lent, mut ahead, mut not) = (0, 0, 0, 0);
+    for sending in sendings() {
+        assert_eq!(choose(&sending).sink_write, sink_write(&sending));
+        let waiting = Sending {
+            page_bytes: 32_768,
+            memory: MemoryKind::Untried,
+            features: Features::ALL,
+            blocking: true,
+            ..sending
+        };
+        let writes = path(waiting) == Path::SinkWrite;
+        let room = u64::from(sending.sink.reader_bytes);
+        let most = sink_room(&sending).map(u64::from);
+        assert_eq!(most, writes.then_some(room), "{sending:?}");
+        for left in [1, 4096, 16_383, 16_384, 16_385, 40_000] {
+            for bytes in [1, 4096, 16_383, 16_384, 16_385, 40_000] {
+                if bytes > left {
+                    continue;
+                }
+                let is_end = bytes == left && bytes <= room;
+                let fills = bytes == room;
+                let fits = fits_sink(&sending, bytes, left);
+                assert_eq!(fits, writes && (is_end || fills), "{sending:?}");
+                // As many bytes are taken as the buffer has room for.
+                let lends = lends_to_sink(&sending, bytes, left);
+                let suffices = bytes == left || bytes >= room;
+                assert_eq!(lends, writes && suffices, "{sending:?}");
+                fit += usize::from(fits);
+                lent += usize::from(lends);
+                for (head_bytes, has_space) in [(0, true), (0, false), (8, true)] {
+                    let piece = Ahead {
+                        head_bytes,
+                        region_bytes: bytes,
+                        left_bytes: left,
+                        has_space,
+                    };
+                    let may = may_write_ahead(&sending, &piece);
+                    // Such a send could be asynchronous, too, if the user and measurements agreed.
+                    let protects = Sending {
+                        page_bytes: 32_768,
+                        wanted: Wanted::Only(Path::Asynchronous),
+                        features: Features::ALL,
+                        ..sending
+                    };
+                    let is_protected = path(protects) == Path::Asynchronous;
+                    let is_whole = head_bytes == 0 && has_space;
+                    assert_eq!(
+                        may,
+                        fits && is_protected && is_whole,
+                        "{sending:?} {piece:?}"
+                    );
+                    ahead += usize::from(may);
+                    not += usize::from(fits && !may);
+                }
+            }
+        }
+    }
+    assert!(fit > 0 && lent > fit && ahead > 0 && not > 0);
 }
 
 /// Memory that needs no protection goes without a copy only where that is agreed on, pays and is
