@@ -22,7 +22,8 @@
 //! - [`source`], [`source_reader`]: memory of a sender that its peer reads, both sides.
 //! - [`pull`]: when to read such memory without a reader.
 //! - [`sink`], [`sink_writer`]: memory of a reader that its peer writes to, both sides; [`offer`]:
-//!   whether a reader should advertise its buffer.
+//!   whether a reader advertises its buffer.
+//! - [`early`]: whether a receive returns before its bytes have arrived.
 //! - [`urgent`]: the urgent byte, both sides.
 //! - [`choice`]: the path of a send, by copy or without; with [`split`] for unaligned buffers and
 //!   [`pause`] for programs that touch memory while it is being sent, and [`trial`] for the
@@ -43,6 +44,8 @@ pub mod choice;
 pub mod credits;
 #[path = "proto/deferral.rs"]
 pub mod deferral;
+#[path = "proto/early.rs"]
+pub mod early;
 #[path = "proto/half.rs"]
 pub mod half;
 #[path = "proto/hello.rs"]

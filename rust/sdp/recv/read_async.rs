@@ -25,7 +25,7 @@
 //! for them. The bytes behind the last whole page are not read early: the call returns without
 //! them, unless it must have all bytes.
 
-use kernel::page::PAGE_SIZE;
+use kernel::page::PAGE_SHIFT;
 use kernel::prelude::*;
 use kernel::time::{
     Delta,
@@ -51,10 +51,10 @@ use crate::mm::pin::{
 };
 use crate::mm::Refused;
 use crate::params;
-use crate::proto::choice::{
-    Path,
-    Reason,
-    Wanted, //
+use crate::proto::choice::Reason;
+use crate::proto::early::{
+    self,
+    Receive, //
 };
 use crate::proto::half::Half;
 use crate::proto::pause::Overlap;
@@ -75,13 +75,6 @@ use crate::sdp::rx::reads::LEAST_DIRECT;
 use crate::sdp::timers::tx_watchdog::EARLY_MS;
 use crate::stats::counters::Stats;
 use crate::stats::tally::Kept;
-
-/// The maximum number of pages of one Read into a short buffer. So few pages usually form few
-/// contiguous ranges. Such a Read needs no memory key, so several Reads can be in flight.
-const PART_PAGES: usize = 32;
-/// From this number of pages on, a buffer is read into in large parts: one large Read at a time
-/// keeps the adapter busy.
-const LARGE_PAGES: usize = 128;
 
 /// A part of a buffer that is read into early.
 struct Early {
@@ -117,73 +110,58 @@ impl Early {
 }
 
 impl Direct<'_> {
-    /// The next part of the buffer for whose pages the call need not wait, at most as long as the
-    /// peer's advert.
+    /// The next part of the buffer for whose pages the call need not wait.
     fn early_part(&mut self, recv: &mut Recv<'_>) -> Option<Early> {
-        if recv.excluded.early_reads {
-            return None;
-        }
-        let room = recv.direct_room();
-        let sources = self.adverts.sources.as_ref()?;
-        if sources.early_ends {
-            return None;
-        }
-        let bytes = room.min(sources.reader.next_untaken() as usize);
         let start = recv.iter.piece()?.addr;
-        let head = start.wrapping_neg() % PAGE_SIZE;
-        let pages = bytes.saturating_sub(head) / PAGE_SIZE;
-        let fits = if head == 0 {
-            pages * PAGE_SIZE >= LEAST_DIRECT
-        } else {
-            // The call waits for the head: so it must still need bytes, and there must be enough
-            // pages.
-            pages >= PART_PAGES && !recv.has_enough && self.has_places_for(2)
-        };
-        let may =
-            fits && self.may_return_early(recv) && params::may_hold_up() && self.uses_time(recv);
-        may.then_some(Early {
-            head,
-            base: start.wrapping_add(head),
-            pages,
-        })
-    }
-
-    /// Whether the program has enough time for other work while the bytes of receives that have
-    /// returned arrive. The condition applies whatever way the user has chosen.
-    fn uses_time(&mut self, recv: &mut Recv<'_>) -> bool {
-        let Some(sources) = &mut self.adverts.sources else {
-            return false;
-        };
-        let uses = sources.overlap_pause.may_go_async();
-        // A call that has enough bytes returns now: it does not go another way.
-        if !uses && !recv.has_enough {
-            // A pause is counted in calls: a call is one receive, whatever the number of its Reads.
-            recv.excluded.early_reads = true;
-            sources.overlap_pause.on_other_path();
-            self.count_by_copy(Reason::NoOverlap);
-        }
-        uses
-    }
-
-    fn may_return_early(&mut self, recv: &mut Recv<'_>) -> bool {
-        let wanted = self.options.wanted;
-        match wanted {
-            Wanted::Only(path) => path == Path::Asynchronous,
-            _ if !wanted.admits_uncopied(recv.len as u64, self.threshold as u64) => false,
-            Wanted::Automatic => {
-                let Some(sources) = &mut self.adverts.sources else {
-                    return false;
-                };
-                let may = sources.receive_pause.may_go_async();
-                // A call that has enough bytes returns now: it does not go another way.
-                if !may && !recv.has_enough {
-                    recv.excluded.early_reads = true;
-                    sources.receive_pause.on_other_path();
-                    self.count_by_copy(Reason::TooManyFaults);
+        let link = self.link.as_ref()?;
+        let sources = self.adverts.sources.as_ref()?;
+        let part = early::part(&Receive {
+            addr: start as u64,
+            room_bytes: recv.direct_room() as u64,
+            advert_bytes: sources.reader.next_untaken().into(),
+            page_shift: PAGE_SHIFT as u32,
+            max_pages: link.max_region_pages(),
+            two_reads: self.has_places_for(2),
+            call_bytes: recv.len as u64,
+            has_enough: recv.has_enough,
+            excluded: recv.excluded.early_reads,
+            closing: sources.early_ends,
+            may_hold_up: params::may_hold_up(),
+            wanted: self.options.wanted,
+            threshold_bytes: self.threshold as u64,
+            few_faults: sources.receive_pause.may_go_async(),
+            has_overlap: sources.overlap_pause.may_go_async(),
+        });
+        match part {
+            Ok(part) => {
+                let head = part.head_bytes as usize;
+                Some(Early {
+                    head,
+                    base: start.wrapping_add(head),
+                    pages: part.pages as usize,
+                })
+            }
+            Err(why) => {
+                if let Some(why) = why {
+                    self.wait_for_pause(recv, why);
                 }
-                may
+                None
             }
         }
+    }
+
+    /// Records that a receive waits for its bytes because of a pause. A pause is counted in calls:
+    /// a call is one receive, whatever the number of its Reads.
+    fn wait_for_pause(&mut self, recv: &mut Recv<'_>, why: Reason) {
+        recv.excluded.early_reads = true;
+        if let Some(sources) = &mut self.adverts.sources {
+            let pause = match why {
+                Reason::NoOverlap => &mut sources.overlap_pause,
+                _ => &mut sources.receive_pause,
+            };
+            pause.on_other_path();
+        }
+        self.count_by_copy(why);
     }
 }
 
@@ -240,15 +218,9 @@ impl Recv<'_> {
     ///
     /// The error that ended the connection; `EINTR` if the thread is being killed.
     pub(super) fn read_early(&mut self, guard: &mut SockOwner<'_>) -> Result<bool> {
-        let Some(mut early) = Direct::of(guard).early_part(self) else {
+        let Some(early) = Direct::of(guard).early_part(self) else {
             return Ok(false);
         };
-        let link = guard.conn().link.as_ref();
-        let mut most = link.map_or(0, |link| link.max_region_pages() as usize);
-        if early.pages < LARGE_PAGES {
-            most = most.min(PART_PAGES);
-        }
-        early.pages = early.pages.min(most);
         // The call may wait for bytes of earlier receives into these pages. Receives of other
         // threads that must not wait for the peer do not wait for this call.
         guard.keep(Access::Write, Half::AwaitingPeer, |guard| {

@@ -2,6 +2,10 @@
 
 //! Which way bytes go.
 
+use super::digits::{
+    Digits,
+    BOTH, //
+};
 use proto_host::proto::{
     choice::{
         choose,
@@ -430,19 +434,6 @@ const SIZES: [u64; 4] = [0, 12_288, 16_384, 32_768];
 /// The smallest size that is worth its cost.
 const LEAST_BYTES: u64 = 16_384;
 
-const BOTH: [bool; 2] = [false, true];
-
-/// Takes one value after the other from a number that stands for a combination of values.
-struct Digits(usize);
-
-impl Digits {
-    fn next<T: Copy>(&mut self, values: &[T]) -> T {
-        let at = self.0 % values.len();
-        self.0 /= values.len();
-        values[at]
-    }
-}
-
 /// Every combination of the conditions.
 fn sendings() -> impl Iterator<Item = Sending> {
     let features: [u32; 16] = std::array::from_fn(|bits| bits as u32);
@@ -462,7 +453,6 @@ fn sendings() -> impl Iterator<Item = Sending> {
                 payload_blocked_by: digits.next(&BLOCKS),
             },
         };
-        // All combinations have been returned if the number has more digits.
         (digits.0 == 0).then_some(sending)
     })
 }

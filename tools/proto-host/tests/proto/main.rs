@@ -10,6 +10,8 @@ mod close_model;
 mod credit_model;
 mod credits;
 mod deferral;
+mod digits;
+mod early;
 mod half;
 mod hello;
 mod keepalive;

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! All combinations of the inputs of a decision.
+
+pub(crate) const BOTH: [bool; 2] = [false, true];
+
+/// Takes one value after the other from a number that stands for a combination of values.
+/// All combinations have been taken if the number has more digits.
+pub(crate) struct Digits(pub(crate) usize);
+
+impl Digits {
+    pub(crate) fn next<T: Copy>(&mut self, values: &[T]) -> T {
+        let at = self.0 % values.len();
+        self.0 /= values.len();
+        values[at]
+    }
+}
