@@ -1,12 +1,86 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Whether a waiting reader should advertise its buffer.
+//! Whether a waiting reader advertises its buffer.
 //!
 //! An advert that the peer does not write to is wasted: pages were pinned and a key was made for
 //! it. This happens if the peer has already sent (the messages cross), sends little at a time, uses
 //! another path, or sends nothing while the reader waits. So after a wasted advert the next waiting
 //! receive sends no advert, and each further wasted advert about doubles the number of receives
 //! that send none. The first useful advert ends the pause.
+
+use super::{
+    choice::{
+        Path,
+        Wanted, //
+    },
+    sink::SinkHold,
+};
+
+/// The properties of a receive that is about to wait.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Waiting {
+    /// The user's choice.
+    pub wanted: Wanted,
+    /// The minimum size of the call with [`Wanted::Automatic`]; 0 if everything is copied.
+    pub threshold_bytes: u64,
+    /// The size of the whole call's buffer, in bytes.
+    pub call_bytes: u64,
+    /// Bytes that the call may get without a copy now.
+    pub room_bytes: u64,
+    /// Whether the call advertises no more: an advert was not possible, was not used for too long,
+    /// or is left out by [`Offers`].
+    pub excluded: bool,
+}
+
+impl Waiting {
+    /// Whether the user wants the receive to advertise its buffer, and the receive may.
+    pub fn wants_advert(&self) -> bool {
+        !self.excluded
+            && self.room_bytes > 0
+            && self.wanted.admits(Path::SinkWrite)
+            && self
+                .wanted
+                .admits_uncopied(self.call_bytes, self.threshold_bytes)
+    }
+}
+
+/// The state of a connection that decides whether a piece of a buffer can be advertised now.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Advertising {
+    /// Whether the sides agreed on sink adverts ([`super::choice::SINK_NEEDS`]).
+    pub agreed: bool,
+    /// Whether all received bytes were read, and all bytes of the peer's source adverts (rule S1 of
+    /// [`super::sink_writer`]).
+    pub read_out: bool,
+    /// Whether bytes of the peer may still come.
+    pub can_receive: bool,
+    /// Whether there is a place for another region of memory.
+    pub has_region_room: bool,
+    /// Whether the send queue has places for the registration and the message.
+    pub has_places: bool,
+    /// Whether there are credits for the message.
+    pub has_credits: bool,
+    /// Whether the peer may write to an advert.
+    pub is_live: bool,
+    /// The reason why the peer cannot take another advert
+    /// ([`super::sink::SinkAdverts::may_post`]).
+    pub hold: Option<SinkHold>,
+}
+
+impl Advertising {
+    /// Whether a piece can be advertised. A piece `behind` another one of the same call continues
+    /// it, so the advert before it must still be out; a first piece must be the only one.
+    pub fn may_advertise(&self, behind: bool) -> bool {
+        self.agreed
+            && self.read_out
+            && self.can_receive
+            && self.has_region_room
+            && self.has_places
+            && self.has_credits
+            && self.is_live == behind
+            && self.hold.is_none()
+    }
+}
 
 /// The maximum number of receives without an advert.
 pub const PAUSE_MAX: u32 = 63;

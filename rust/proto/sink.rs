@@ -91,7 +91,10 @@ impl<T, const N: usize> SinkAdverts<T, N> {
         if len == 0 {
             return Err((SinkHold::Empty, owner));
         }
-        if let Err(hold) = self.may_post(queue_empty) {
+        if !queue_empty {
+            return Err((SinkHold::QueueNotEmpty, owner));
+        }
+        if let Err(hold) = self.may_post() {
             return Err((hold, owner));
         }
         let buffer = Buffer {
@@ -106,16 +109,14 @@ impl<T, const N: usize> SinkAdverts<T, N> {
         }
     }
 
-    /// Whether [`SinkAdverts::post`] would accept a SinkAvail with at least one byte. `queue_empty`
-    /// is as there.
+    /// Whether [`SinkAdverts::post`] would accept a SinkAvail with at least one byte when all
+    /// received bytes were read.
     ///
     /// # Errors
     ///
     /// The reason why not.
-    pub fn may_post(&self, queue_empty: bool) -> Result<(), SinkHold> {
-        if !queue_empty {
-            Err(SinkHold::QueueNotEmpty)
-        } else if self.cancel != OwnCancel::None {
+    pub fn may_post(&self) -> Result<(), SinkHold> {
+        if self.cancel != OwnCancel::None {
             Err(SinkHold::Cancelling)
         } else if self.buffers.len() >= usize::from(self.max) || self.buffers.is_full() {
             Err(SinkHold::Full)

@@ -37,9 +37,13 @@ use crate::mm::pin::{
     Term, //
 };
 use crate::proto::bsdh::Class;
-use crate::proto::choice::Path;
+use crate::proto::choice::SINK_NEEDS;
 use crate::proto::half::Half;
 use crate::proto::message::Control;
+use crate::proto::offer::{
+    Advertising,
+    Waiting, //
+};
 use crate::proto::state::{
     Event,
     State, //
@@ -85,15 +89,19 @@ const OFFER_MS: u32 = 5000;
 impl Direct<'_> {
     /// Whether a receive that is about to wait shall advertise its buffer.
     pub(super) fn may_offer(&mut self, recv: &mut Recv<'_>) -> bool {
-        if recv.excluded.adverts || !self.wants_offers(recv) {
-            return false;
-        }
         let room = recv.direct_room();
-        if room == 0 || !self.can_offer() {
+        let waiting = Waiting {
+            wanted: self.options.wanted,
+            threshold_bytes: self.threshold as u64,
+            call_bytes: recv.len as u64,
+            room_bytes: room as u64,
+            excluded: recv.excluded.adverts,
+        };
+        // Most receives that wait do not want an advert.
+        if !waiting.wants_advert() || !self.may_advertise(false) {
             return false;
         }
-        let sinks = self.adverts.sinks_or_new(self.flags);
-        let Some(sinks) = sinks.filter(|s| !s.adverts.is_live()) else {
+        let Some(sinks) = self.adverts.sinks_or_new(self.flags) else {
             return false;
         };
         // A pause is counted in calls and not in waits: some calls wait once, others for each part
@@ -112,44 +120,30 @@ impl Direct<'_> {
         piece.is_some_and(|piece| pin::is_writable(piece.addr, room.min(pages * PAGE_SIZE)))
     }
 
-    /// Whether the user wants sink adverts, and wants this receive without a copy.
-    fn wants_offers(&self, recv: &Recv<'_>) -> bool {
-        let wanted = self.options.wanted;
-        wanted.admits(Path::SinkWrite)
-            && wanted.admits_uncopied(recv.len as u64, self.threshold as u64)
-    }
-
-    /// Whether an advert may be sent now: no received bytes are unread (rule S1), bytes may still
-    /// come, and the link, the credits and the peer have room for the advert.
-    fn can_offer(&mut self) -> bool {
-        let read_out = self.is_read_out();
+    /// [`Advertising::may_advertise`].
+    fn may_advertise(&self, behind: bool) -> bool {
         let Some(link) = self.link else {
             return false;
         };
         let places = 1 + link.registration_places() + CONTROL_PLACES;
         // The state of sink adverts is created only for a receive that may need it.
-        read_out
-            && link.has_region_room()
-            && self.state.can_receive()
-            && link.send_room() >= places
-            && self.credits.may_send(Class::Payload)
-            && self
-                .adverts
-                .sinks_or_new(self.flags)
-                .is_some_and(|sinks| sinks.adverts.may_post(read_out).is_ok())
+        let sinks = self.adverts.sinks.as_ref();
+        let now = Advertising {
+            agreed: self.adverts.features.contains(SINK_NEEDS),
+            read_out: self.is_read_out(),
+            can_receive: self.state.can_receive(),
+            has_region_room: link.has_region_room(),
+            has_places: link.send_room() >= places,
+            has_credits: self.credits.may_send(Class::Payload),
+            is_live: sinks.is_some_and(|sinks| sinks.adverts.is_live()),
+            hold: sinks.and_then(|sinks| sinks.adverts.may_post().err()),
+        };
+        now.may_advertise(behind)
     }
 
     /// Whether all received bytes were read, and all bytes of the peer's source adverts.
     fn is_read_out(&self) -> bool {
         self.inq.queue.is_empty() && !self.adverts.holds()
-    }
-
-    /// Whether another piece can be advertised. `behind` says that the piece comes behind another
-    /// one, whose advert must still be out.
-    fn may_post_offer(&mut self, behind: bool) -> bool {
-        let sinks = &self.adverts.sinks;
-        let is_live = sinks.as_ref().is_some_and(|s| s.adverts.is_live());
-        is_live == behind && self.can_offer()
     }
 }
 
@@ -312,7 +306,7 @@ impl Recv<'_> {
         let memory = Memory::Pinned(pinned);
         let len = memory.len();
         let same = guard.generation() == self.began;
-        if !same || self.excluded.adverts || !Direct::of(guard).may_post_offer(behind) {
+        if !same || self.excluded.adverts || !Direct::of(guard).may_advertise(behind) {
             return Err(memory);
         }
         let region = match &mut guard.conn().link {
@@ -327,7 +321,7 @@ impl Recv<'_> {
         match posted {
             Ok(true) => {}
             Ok(false) => {
-                // This should not happen: `may_post_offer` has found room for the advert.
+                // This should not happen: `may_advertise` has found room for the advert.
                 guard.stats.inc(Counter::PostFailed);
                 guard.fail(Event::Abort, ECONNRESET);
             }

@@ -2,9 +2,22 @@
 
 //! When readers that wait advertise their buffers.
 
-use proto_host::proto::offer::{
-    Offers,
-    PAUSE_MAX, //
+use super::digits::{
+    Digits,
+    BOTH, //
+};
+use proto_host::proto::{
+    choice::{
+        Path,
+        Wanted, //
+    },
+    offer::{
+        Advertising,
+        Offers,
+        Waiting,
+        PAUSE_MAX, //
+    },
+    sink::SinkHold,
 };
 use std::collections::HashSet;
 
@@ -79,4 +92,80 @@ fn every_state() {
         todo.extend([used, unused, waits]);
     }
     assert!(known.len() > 100, "the search did search");
+}
+
+const WANTED: [Wanted; 5] = [
+    Wanted::Automatic,
+    Wanted::Only(Path::Copy),
+    Wanted::Only(Path::Synchronous),
+    Wanted::Only(Path::Asynchronous),
+    Wanted::Only(Path::SinkWrite),
+];
+
+/// Every combination: a receive advertises in mode 4, or in mode 0 from the threshold on.
+#[test]
+fn every_receive_that_waits() {
+    let mut wants = 0;
+    for number in 0.. {
+        let mut digits = Digits(number);
+        let waiting = Waiting {
+            wanted: digits.next(&WANTED),
+            threshold_bytes: digits.next(&[0, 65_536]),
+            call_bytes: digits.next(&[65_535, 65_536]),
+            room_bytes: digits.next(&[0, 16_384]),
+            excluded: digits.next(&BOTH),
+        };
+        if digits.0 > 0 {
+            break;
+        }
+        let is_large = waiting.threshold_bytes > 0 && waiting.call_bytes == 65_536;
+        let expected = match (waiting.wanted, waiting.room_bytes) {
+            _ if waiting.excluded => false,
+            (_, 0) => false,
+            (Wanted::Automatic, _) => is_large,
+            (Wanted::Only(path), _) => path == Path::SinkWrite,
+        };
+        assert_eq!(waiting.wants_advert(), expected, "{waiting:?}");
+        wants += usize::from(expected);
+    }
+    // Mode 4 with both sizes and both thresholds, and mode 0 once.
+    assert_eq!(wants, 5);
+}
+
+/// Every combination: nothing is in the way of an advert, and the advert before it is out exactly if
+/// the piece comes behind another one.
+#[test]
+fn every_advert() {
+    let mut may = 0;
+    for number in 0.. {
+        let mut digits = Digits(number);
+        let now = Advertising {
+            agreed: digits.next(&BOTH),
+            read_out: digits.next(&BOTH),
+            can_receive: digits.next(&BOTH),
+            has_region_room: digits.next(&BOTH),
+            has_places: digits.next(&BOTH),
+            has_credits: digits.next(&BOTH),
+            is_live: digits.next(&BOTH),
+            hold: digits.next(&[None, Some(SinkHold::Full), Some(SinkHold::Cancelling)]),
+        };
+        if digits.0 > 0 {
+            break;
+        }
+        let in_the_way = [
+            !now.agreed,
+            !now.read_out,
+            !now.can_receive,
+            !now.has_region_room,
+            !now.has_places,
+            !now.has_credits,
+            now.hold.is_some(),
+        ];
+        let free = !in_the_way.contains(&true);
+        let expected = [free && !now.is_live, free && now.is_live];
+        let result = BOTH.map(|behind| now.may_advertise(behind));
+        assert_eq!(result, expected, "{now:?}");
+        may += usize::from(free);
+    }
+    assert_eq!(may, 2);
 }
