@@ -20,9 +20,9 @@ use crate::trace::{
     Advert, //
 };
 
-/// The maximum number of this side's sink adverts without an answer. A call has at most `PIECES`
-/// (in `recv/sink_avail`), and the peer's module answers those of former calls as soon as its
-/// adapter has reported them.
+/// The maximum number of this side's sink adverts without an answer. A call has at most
+/// `OFFER_PIECES` (in `recv/sink_avail`), and the peer's module answers those of former calls as
+/// soon as its adapter has reported them.
 pub(crate) const OFFERS: usize = 8;
 
 /// The payload events of a connection that has had no sink advert yet.

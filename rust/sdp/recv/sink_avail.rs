@@ -81,7 +81,7 @@ use crate::trace::{
 };
 
 /// The maximum number of adverts that one call has out at a time.
-pub(in crate::sdp) const PIECES: usize = 4;
+const OFFER_PIECES: usize = 4;
 
 /// The maximum time for which a buffer is advertised: pinned pages obstruct memory management.
 const OFFER_MS: u32 = 5000;
@@ -246,10 +246,10 @@ impl Recv<'_> {
     }
 
     /// Advertises the buffer in pieces, until these are enough bytes for the call to return; at
-    /// most [`PIECES`]. Returns the number of bytes advertised.
+    /// most [`OFFER_PIECES`]. Returns the number of bytes advertised.
     fn offer_pieces(&mut self, guard: &mut SockOwner<'_>) -> usize {
         let mut taken = 0;
-        for _ in 0..PIECES {
+        for _ in 0..OFFER_PIECES {
             let left = self.len - self.copied - taken;
             if taken > 0 && (self.copied + taken >= self.target || left < LEAST_DIRECT) {
                 break;
