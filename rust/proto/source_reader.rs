@@ -129,6 +129,8 @@ enum Cancel {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct SourceReader<const N: usize = ADVERTS_MAX, const R: usize = READS_MAX> {
     adverts: Ring<Advert, N>,
+    /// What the stream needs of the Reads in flight. The link, which is not known here, counts the
+    /// same Reads among the requests of its send queue.
     reads: Ring<(u32, Destination), R>,
     next: Id,
     max: u8,
@@ -380,11 +382,6 @@ impl<const N: usize, const R: usize> SourceReader<N, R> {
     pub fn untaken_bytes(&self) -> u64 {
         let bytes = self.adverts.iter().map(|a| u64::from(a.untaken()));
         bytes.fold(0, u64::saturating_add)
-    }
-
-    /// The number of Reads in flight.
-    pub const fn reads_in_flight(&self) -> usize {
-        self.reads.len()
     }
 
     /// Whether no advert is left and no answer is owed.

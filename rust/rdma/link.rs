@@ -179,6 +179,8 @@ pub(crate) struct Link {
     frags: KVec<Frags<FIRST_FRAGS>>,
     /// Empty as long as messages are short.
     more_frags: KVec<Frags<{ MAX_FRAGS - FIRST_FRAGS }>>,
+    /// The memory of the module for Reads in flight. Reads into memory of programs are not here:
+    /// their memory is in `regions`.
     pub(super) reading: KVec<Reading>,
     pub(super) receives: Receives,
     pub(super) lkey: u32,
@@ -203,7 +205,10 @@ pub(super) struct Sends {
     pub(super) unsignaled: u32,
     /// The number of completions that posted requests will report; with iWARP, at least so many.
     pub(super) completions: u32,
-    /// The number of Reads posted and not reaped.
+    /// The number of Reads posted and not reaped. [`Link::reading`] has only those into memory of the
+    /// module. The [`SourceReader`](crate::proto::source_reader::SourceReader) of the connection has
+    /// the place of each Read in the stream, but it is not known in this layer, which needs the
+    /// number for [`Link::awaits_request`].
     pub(super) reads: u32,
     /// The number of probes posted.
     pub(super) probes: u32,
