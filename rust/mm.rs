@@ -34,24 +34,24 @@ impl From<Reason> for Refused {
     }
 }
 
-pub(crate) mod absent;
 mod age;
-mod cover;
+pub(crate) mod async_dest;
+mod block_on_write;
+mod folio_refs;
 pub(crate) mod frag;
 mod held;
 pub(crate) mod lent;
 pub(crate) mod memory;
+mod mmu_notifier;
 pub(crate) mod page_frag;
 pub(crate) mod pin;
 mod pte;
 pub(crate) mod queue;
 mod ranges;
-mod sent;
 pub(crate) mod snapshot;
 mod space;
 mod turn;
 pub(crate) mod user;
-mod watch;
 
 /// Initialises the locks.
 ///
@@ -62,14 +62,14 @@ pub(crate) unsafe fn start() {
     // SAFETY: As the caller promises.
     unsafe {
         turn::init();
-        cover::init();
-        watch::init();
+        folio_refs::init();
+        mmu_notifier::init();
     }
 }
 
 /// Removes the notifiers from all address spaces, and frees the data that the locks protect. No
 /// socket is left.
 pub(crate) fn stop() {
-    watch::stop();
+    mmu_notifier::stop();
     turn::stop();
 }

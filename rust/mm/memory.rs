@@ -4,7 +4,7 @@
 
 use kernel::bindings::page;
 
-use super::absent::Receiving;
+use super::async_dest::Receiving;
 use super::lent::Lent;
 use super::pin::Pinned;
 use super::snapshot::Snapshot;

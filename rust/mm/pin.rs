@@ -8,9 +8,9 @@ use kernel::bindings::page;
 use kernel::page::PAGE_SIZE;
 use kernel::prelude::*;
 
-use super::cover::Noted;
+use super::folio_refs::Noted;
 use super::held::Held;
-use super::watch;
+use super::mmu_notifier;
 use crate::bindings;
 use crate::kern::errno::ENOBUFS;
 use crate::kern::iov::{
@@ -179,7 +179,7 @@ impl Pinned {
         let want = piece.len.min(max_bytes);
         // Faulting in pages that wait for bytes would hold a lock during the wait.
         if let Some(mm) = current!().mm() {
-            watch::await_bytes(mm, start, start.saturating_add(want))?;
+            mmu_notifier::await_bytes(mm, start, start.saturating_add(want))?;
         }
         let offset = start % PAGE_SIZE;
         let count = (offset + want).div_ceil(PAGE_SIZE).min(max_pages);

@@ -19,9 +19,9 @@
 //!
 //! A page that cannot be protected (one that is pinned, a page of KSM, the zero page, or a page to
 //! which another thread writes at this moment) is copied. A program may choose to wait for the end
-//! of the snapshot instead of having its writes make copies ([`super::sent`]). A page that is not
-//! the program's alone when the transfer is over is left read-only: the core decides at the next
-//! write.
+//! of the snapshot instead of having its writes make copies ([`super::block_on_write`]). A page that
+//! is not the program's alone when the transfer is over is left read-only: the core decides at the
+//! next write.
 
 use core::ops::Range;
 
@@ -40,7 +40,8 @@ use kernel::time::{
     Monotonic, //
 };
 
-use super::cover::{
+use super::block_on_write::Sent;
+use super::folio_refs::{
     self,
     Folio,
     Others,
@@ -49,6 +50,10 @@ use super::cover::{
 use super::held::{
     Held,
     Ours, //
+};
+use super::mmu_notifier::{
+    self,
+    Watch, //
 };
 use super::pin::{
     folio_bytes,
@@ -62,13 +67,8 @@ use super::pte::{
     Said,
     Simple, //
 };
-use super::sent::Sent;
 use super::space::Space;
 use super::turn::OneAtATime;
-use super::watch::{
-    self,
-    Watch, //
-};
 use super::Refused;
 use crate::bindings;
 use crate::kern::errno::ENOBUFS;
@@ -163,7 +163,7 @@ impl Snapshot {
         let current = current!();
         let mm = current.mm().ok_or(Reason::NotProtectable)?;
         let end = base.checked_add(count * PAGE_SIZE).ok_or(EFAULT)?;
-        watch::await_bytes(mm, base, end)?;
+        mmu_notifier::await_bytes(mm, base, end)?;
         let watch = if blocks {
             let watch = watch_of(mm, base, end)?;
             // Before the pages are referenced: threads that already wait for them will continue to
@@ -175,7 +175,7 @@ impl Snapshot {
         let guard = mm.mmap_read_lock();
         // The owner of another notifier has its own mappings, which the module cannot protect. No
         // notifier can be added while the lock is held.
-        let alone = watch::is_alone(mm);
+        let alone = mmu_notifier::is_alone(mm);
         let area = Simple::any(&guard, base, end)?;
         if !alone {
             return Err(Reason::NotProtectable.into());
@@ -308,7 +308,7 @@ impl Snapshot {
                 index += 1;
                 continue;
             };
-            let noted = cover::add(folio, pages).is_ok();
+            let noted = folio_refs::add(folio, pages).is_ok();
             for at in index..index + pages.count {
                 if !noted {
                     self.set_state(at, State::Referenced);
@@ -426,7 +426,7 @@ impl Snapshot {
                 }
             };
             match run {
-                Some((folio, pages)) => cover::remove(folio, pages, end),
+                Some((folio, pages)) => folio_refs::remove(folio, pages, end),
                 None => end(&Others::NONE),
             }
             index += count;
@@ -548,7 +548,7 @@ fn watch_of(mm: &MmWithUser, base: usize, end: usize) -> Result<Arc<Watch>, Refu
     let simple = Simple::any(&guard, base, end).map(drop);
     drop(guard);
     simple?;
-    watch::of(mm)
+    mmu_notifier::of(mm)
 }
 
 /// References the first `count` pages of an area of the current program's memory from `base` on, as

@@ -24,8 +24,8 @@ use crate::proto::choice::Wanted;
 use crate::sdp::conn::count;
 use crate::sdp::conn::sock::SdpSock;
 use crate::sdp::info::conn_info::{
-    self,
-    Details, //
+    conn_info,
+    ConnInfo, //
 };
 use crate::stats::histogram::{
     Log2,
@@ -95,25 +95,25 @@ unsafe fn sock_of<'a>(m: *mut kb::seq_file) -> &'a SdpSock {
 unsafe extern "C" fn show_state(m: *mut kb::seq_file, _v: *mut c_void) -> i32 {
     // SAFETY: The core passes a valid file of ours.
     let (out, sock) = unsafe { (SeqFile::from_raw(m), sock_of(m)) };
-    match conn_info::look(sock) {
-        Ok(details) => {
-            print_state(out, &details);
+    match conn_info(sock) {
+        Ok(info) => {
+            print_state(out, &info);
             0
         }
         Err(e) => e.to_errno(),
     }
 }
 
-fn print_state(out: &SeqFile, details: &Details) {
-    let s = &details.shown;
+fn print_state(out: &SeqFile, info: &ConnInfo) {
+    let s = &info.sock;
     let options = &s.options;
     seq_print!(out, "state {}\n", s.state.name());
     seq_print!(out, "local {}\npeer {}\n", s.name.local, s.name.peer);
-    seq_print!(out, "netns {}\n", details.netns);
+    seq_print!(out, "netns {}\n", info.netns);
     seq_print!(out, "inode {}\n", s.name.inode);
     seq_print!(out, "mode {}\n", mode_name(options.wanted));
     seq_print!(out, "zcopy_thresh {}\n", s.threshold_bytes);
-    let (sends, receives) = (details.async_sends, details.async_receives);
+    let (sends, receives) = (info.async_sends, info.async_receives);
     seq_print!(
         out,
         "async_sends {}\n",
@@ -124,11 +124,11 @@ fn print_state(out: &SeqFile, details: &Details) {
         "async_receives {}\n",
         if receives { "yes" } else { "paused" }
     );
-    if let Some(why) = details.last_by_copy {
+    if let Some(why) = info.last_by_copy {
         seq_print!(out, "last_by_copy {}\n", why.name());
     }
     seq_print!(out, "credits {}\n", s.room.credits);
-    seq_print!(out, "peer_credits {}\n", details.peer_credits);
+    seq_print!(out, "peer_credits {}\n", info.peer_credits);
     seq_print!(
         out,
         "receives_posted {}x{}\n",
@@ -136,12 +136,12 @@ fn print_state(out: &SeqFile, details: &Details) {
         s.room.receive_bytes
     );
     seq_print!(out, "sends_posted {}\n", s.room.sends_posted);
-    seq_print!(out, "reads_posted {}\n", details.reads_posted);
+    seq_print!(out, "reads_posted {}\n", info.reads_posted);
     seq_print!(out, "tx_queue {}\n", s.tx_queue);
-    seq_print!(out, "tx_waiting {}\n", details.tx_waiting);
+    seq_print!(out, "tx_waiting {}\n", info.tx_waiting);
     seq_print!(out, "rx_queue {}\n", s.rx_queue);
-    seq_print!(out, "rx_behind_adverts {}\n", details.held);
-    seq_print!(out, "peer_advert_unread {}\n", details.peer_unread);
+    seq_print!(out, "rx_behind_adverts {}\n", info.held);
+    seq_print!(out, "peer_advert_unread {}\n", info.peer_unread);
     seq_print!(
         out,
         "wmem {}/{}\nrmem {}/{}\n",
@@ -150,7 +150,7 @@ fn print_state(out: &SeqFile, details: &Details) {
         s.buffers.receives_charged,
         s.buffers.receive
     );
-    for advert in &details.adverts {
+    for advert in &info.adverts {
         seq_print!(
             out,
             "advert {} len={} read={} age_us={}\n",
@@ -165,8 +165,8 @@ fn print_state(out: &SeqFile, details: &Details) {
             seq_print!(out, "{group}{name} {n}\n");
         }
     });
-    print_histogram(out, "send_bytes", &details.histograms.send_bytes);
-    print_histogram(out, "advert_us", &details.histograms.advert_us);
+    print_histogram(out, "send_bytes", &info.histograms.send_bytes);
+    print_histogram(out, "advert_us", &info.histograms.advert_us);
 }
 
 fn print_histogram(out: &SeqFile, name: &str, histogram: &Log2) {

@@ -31,8 +31,8 @@ use crate::sdp::cm::bind::{
 };
 use crate::sdp::conn::sock::SdpSock;
 use crate::sdp::info::sock_info::{
-    shown,
-    Shown, //
+    sock_info,
+    SockInfo, //
 };
 use crate::sdp::info::tcp_info::Figures;
 use crate::stats::tally::Tally;
@@ -91,7 +91,7 @@ impl Dump for Sockets {
             }
             for (sock, place) in &batch {
                 if filter.may_match(sock.sk()) {
-                    let socket = shown(sock);
+                    let socket = sock_info(sock);
                     if filter.matches(&socket) {
                         write(request, out, sock, &socket)?;
                     }
@@ -201,7 +201,7 @@ impl Filter {
             && self.peer.matches(&sk.peer_addr(), v6)
     }
 
-    fn matches(&self, socket: &Shown) -> bool {
+    fn matches(&self, socket: &SockInfo) -> bool {
         let v6 = socket.name.family == AF_INET6;
         // A socket that has become a TCP socket is shown with the connected ones.
         let state = match socket.fell_back {
@@ -221,7 +221,7 @@ fn write(
     request: &Request<'_>,
     out: &mut DumpBuffer<'_>,
     sock: &SdpSock,
-    socket: &Shown,
+    socket: &SockInfo,
 ) -> Result {
     let v6 = socket.name.family == AF_INET6;
     let mut m = out.next()?;
@@ -308,7 +308,7 @@ fn put_pace(m: &mut Message<'_>, of: &Figures) -> Result {
     Ok(())
 }
 
-fn option_bits(socket: &Shown) -> u32 {
+fn option_bits(socket: &SockInfo) -> u32 {
     let bit = |is_set: bool, bit: u32| if is_set { bit } else { 0 };
     let options = &socket.options;
     bit(options.nodelay, option::NODELAY)

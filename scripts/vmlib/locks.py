@@ -22,7 +22,7 @@ SECONDS = 4
 THREADS = 8
 TRACING = "/sys/kernel/tracing"
 # The names in the source, which are parts of the symbols.
-LOCKS = ("TURNS", "COVERS", "WATCHES")
+LOCKS = ("TURNS", "FOLIO_REFS", "WATCHES")
 # A lock and the data that it protects are adjacent; other data follows the last lock.
 LOCK_BYTES = 64
 

@@ -6,8 +6,8 @@
 use kernel::prelude::*;
 
 use super::sock_info::{
-    shown_locked,
-    Shown, //
+    sock_info_locked,
+    SockInfo, //
 };
 use crate::params::ADVERTS;
 use crate::proto::choice::Reason;
@@ -25,8 +25,8 @@ pub(crate) struct OwnAdvert {
 }
 
 /// A connection at one moment.
-pub(crate) struct Details {
-    pub(crate) shown: Shown,
+pub(crate) struct ConnInfo {
+    pub(crate) sock: SockInfo,
     pub(crate) netns: u64,
     /// Whether sends and receives may return before their bytes are transferred. They may not if
     /// programs touch their pages too soon.
@@ -52,12 +52,12 @@ pub(crate) struct Details {
 /// # Errors
 ///
 /// `ENOMEM`.
-pub(crate) fn look(sock: &SdpSock) -> Result<KBox<Details>> {
+pub(crate) fn conn_info(sock: &SdpSock) -> Result<KBox<ConnInfo>> {
     // Allocated before the lock is taken, because others wait for the lock.
     let mut adverts = KVec::with_capacity(2 * ADVERTS, GFP_KERNEL)?;
-    let room = KBox::<Details>::new_uninit(GFP_KERNEL)?;
+    let room = KBox::<ConnInfo>::new_uninit(GFP_KERNEL)?;
     let mut guard = sock.lock();
-    let shown = shown_locked(&mut guard);
+    let sock_info = sock_info_locked(&mut guard);
     let conn = guard.conn();
     let sources = conn.adverts.sources.as_deref();
     let own = sources.into_iter().flat_map(|s| s.adverts.iter());
@@ -82,8 +82,8 @@ pub(crate) fn look(sock: &SdpSock) -> Result<KBox<Details>> {
         // There is room for the maximum number of adverts.
         let _ = adverts.push_within_capacity(advert);
     }
-    let details = Details {
-        shown,
+    let info = ConnInfo {
+        sock: sock_info,
         netns: sock.sk().net().cookie(),
         async_sends: sources.is_none_or(|s| s.send_pause.may_go_async()),
         async_receives: sources
@@ -104,5 +104,5 @@ pub(crate) fn look(sock: &SdpSock) -> Result<KBox<Details>> {
             .unwrap_or(Histograms::NONE),
     };
     drop(guard);
-    Ok(KBox::write(room, details))
+    Ok(KBox::write(room, info))
 }

@@ -21,7 +21,7 @@ use crate::sdp::parts::options::Options;
 use crate::stats::tally::Tally;
 
 /// A socket at one moment.
-pub(crate) struct Shown {
+pub(crate) struct SockInfo {
     pub(crate) name: Name,
     pub(crate) state: State,
     /// Bytes that the peer has not taken; of a listener, the maximum number of waiting connections.
@@ -82,12 +82,12 @@ pub(crate) struct Buffers {
 }
 
 /// Copies the state of a socket, under its lock.
-pub(crate) fn shown(sock: &SdpSock) -> Shown {
-    shown_locked(&mut sock.lock())
+pub(crate) fn sock_info(sock: &SdpSock) -> SockInfo {
+    sock_info_locked(&mut sock.lock())
 }
 
-/// As [`shown`], for a socket whose lock is held.
-pub(super) fn shown_locked(guard: &mut SockGuard<'_>) -> Shown {
+/// As [`sock_info`], for a socket whose lock is held.
+pub(super) fn sock_info_locked(guard: &mut SockGuard<'_>) -> SockInfo {
     let (sk, sock) = (guard.sk(), guard.sock());
     let conn = guard.conn();
     let unsent = conn.unsent_bytes(sk);
@@ -95,7 +95,7 @@ pub(super) fn shown_locked(guard: &mut SockGuard<'_>) -> Shown {
     let listens = conn.state == State::Listen;
     let listens_tcp = listens && sock.accepts.lock().serves_tcp();
     let link = conn.link.as_ref();
-    Shown {
+    SockInfo {
         name: Name {
             family: sk.family(),
             local: sk.bound_addr(),
@@ -145,7 +145,7 @@ pub(super) fn shown_locked(guard: &mut SockGuard<'_>) -> Shown {
 /// # Errors
 ///
 /// `ENOMEM`.
-pub(crate) fn for_each(net: Net<'_>, mut each: impl FnMut(Sk, &Shown)) -> Result {
+pub(crate) fn for_each(net: Net<'_>, mut each: impl FnMut(Sk, &SockInfo)) -> Result {
     let mut cursor = Cursor::default();
     loop {
         let batch = bind::batch(net, &cursor, None)?;
@@ -153,7 +153,7 @@ pub(crate) fn for_each(net: Net<'_>, mut each: impl FnMut(Sk, &Shown)) -> Result
             return Ok(());
         }
         for (sock, place) in &batch {
-            each(sock.sk(), &shown(sock));
+            each(sock.sk(), &sock_info(sock));
             cursor = place.next();
         }
     }

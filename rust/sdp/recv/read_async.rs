@@ -43,7 +43,7 @@ use crate::kern::iov::{
 };
 use crate::kern::signal::fatal_signal_pending;
 use crate::kern::time::Timeout;
-use crate::mm::absent::Receiving;
+use crate::mm::async_dest::Receiving;
 use crate::mm::memory::Memory;
 use crate::mm::pin::{
     Pinned,

@@ -46,13 +46,13 @@ use kernel::time::{
 };
 use kernel::types::Opaque;
 
-use super::absent::Absent;
+use super::async_dest::Absent;
+use super::block_on_write::Sent;
 use super::pte;
 use super::ranges::{
     Ranged,
     Ranges, //
 };
-use super::sent::Sent;
 use super::Refused;
 use crate::bindings;
 use crate::kern::completion::FOR_EVER;

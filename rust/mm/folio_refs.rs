@@ -35,7 +35,7 @@ type Tree = RBTree<Folio, KVec<Pages>>;
 
 kernel::sync::global_lock! {
     // SAFETY: Initialised by `init`, before there is a socket.
-    unsafe(uninit) static COVERS: Mutex<Option<Tree>> = None;
+    unsafe(uninit) static FOLIO_REFS: Mutex<Option<Tree>> = None;
 }
 
 /// Initialises the lock.
@@ -45,7 +45,7 @@ kernel::sync::global_lock! {
 /// Called once, when the module loads, before any other function of this layer.
 pub(crate) unsafe fn init() {
     // SAFETY: As the caller promises.
-    unsafe { COVERS.init() };
+    unsafe { FOLIO_REFS.init() };
 }
 
 /// Records references that the caller has.
@@ -54,14 +54,14 @@ pub(crate) unsafe fn init() {
 ///
 /// `ENOMEM`.
 pub(super) fn add(folio: Folio, pages: Pages) -> Result {
-    let mut covers = COVERS.lock();
-    let covers = covers.get_or_insert_with(RBTree::new);
-    if let Some(all) = covers.get_mut(&folio) {
+    let mut refs = FOLIO_REFS.lock();
+    let refs = refs.get_or_insert_with(RBTree::new);
+    if let Some(all) = refs.get_mut(&folio) {
         return Ok(all.push(pages, GFP_KERNEL)?);
     }
     let mut all = KVec::new();
     all.push(pages, GFP_KERNEL)?;
-    covers.try_create_and_insert(folio, all, GFP_KERNEL)?;
+    refs.try_create_and_insert(folio, all, GFP_KERNEL)?;
     Ok(())
 }
 
@@ -96,9 +96,9 @@ impl Others<'_> {
 /// Every transfer removes its references from the record before it drops them, and the record is
 /// locked while `f` runs: so the number that `f` gets is at most the real number.
 pub(super) fn remove(folio: Folio, pages: Pages, f: impl FnOnce(&Others<'_>)) {
-    let mut covers = COVERS.lock();
-    let covers = covers.get_or_insert_with(RBTree::new);
-    let Some(all) = covers.get_mut(&folio) else {
+    let mut refs = FOLIO_REFS.lock();
+    let refs = refs.get_or_insert_with(RBTree::new);
+    let Some(all) = refs.get_mut(&folio) else {
         return f(&Others(Some(&[])));
     };
     if let Some(at) = all.iter().position(|p| *p == pages) {
@@ -107,16 +107,16 @@ pub(super) fn remove(folio: Folio, pages: Pages, f: impl FnOnce(&Others<'_>)) {
     }
     f(&Others(Some(all)));
     if all.is_empty() {
-        covers.remove(&folio);
+        refs.remove(&folio);
     }
 }
 
 /// Runs `f`, which may ask for the recorded number of references to a folio: none are removed
 /// meanwhile.
 pub(super) fn with_counts<R>(f: impl FnOnce(&dyn Fn(Folio) -> usize) -> R) -> R {
-    let covers = COVERS.lock();
+    let refs = FOLIO_REFS.lock();
     f(&|folio| {
-        let all = covers.as_ref().and_then(|covers| covers.get(&folio));
+        let all = refs.as_ref().and_then(|refs| refs.get(&folio));
         Others(all.map(|all| all.as_slice())).count()
     })
 }

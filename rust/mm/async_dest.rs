@@ -7,8 +7,8 @@
 //!
 //! The pages are pinned, and their page table entries are replaced by device-exclusive entries. A
 //! touch faults; the core calls the address space's notifiers before it gives the page back, and
-//! the module's notifier ([`super::watch`]) makes the fault wait. When the bytes have arrived,
-//! faults are no longer held up, and a worker gives back the untouched pages in one walk.
+//! the module's notifier ([`super::mmu_notifier`]) makes the fault wait. When the bytes have
+//! arrived, faults are no longer held up, and a worker gives back the untouched pages in one walk.
 //!
 //! # Failures
 //!
@@ -48,12 +48,16 @@ use kernel::time::{
 };
 
 use super::age::Age;
-use super::cover::{
+use super::folio_refs::{
     self,
     Folio,
     Noted, //
 };
 use super::held::Held;
+use super::mmu_notifier::{
+    self,
+    Watch, //
+};
 use super::pin::{
     folio_bytes,
     pages_by,
@@ -67,10 +71,6 @@ use super::pte::{
 use super::ranges::Ranged;
 use super::snapshot::Outcome;
 use super::space::Space;
-use super::watch::{
-    self,
-    Watch, //
-};
 use super::Refused;
 use crate::bindings;
 use crate::kern::completion::Completion;
@@ -261,9 +261,9 @@ impl Receiving {
         let current = current!();
         let mm = current.mm().ok_or(Reason::NotProtectable)?;
         let end = base.checked_add(count * PAGE_SIZE).ok_or(EFAULT)?;
-        let watch = watch::of(mm)?;
+        let watch = mmu_notifier::of(mm)?;
         if may_wait {
-            watch::await_bytes(mm, base, end)?;
+            mmu_notifier::await_bytes(mm, base, end)?;
         } else if watch.has_bytes_to_come(base, end) {
             return Err(EAGAIN.into());
         }
@@ -365,7 +365,7 @@ impl Receiving {
         let flushed = if self.pins.noted.is_empty() {
             walk(&|_| 0)
         } else {
-            cover::with_counts(walk)
+            folio_refs::with_counts(walk)
         };
         if flushed {
             self.stats.inc(Counter::TlbFlush);
