@@ -19,9 +19,10 @@
 //!         FinWait2                           |            LastAck
 //!             | DisConnReceived              v                | DisConnSent
 //!             +--------------------------> Draining <---------+
-//!                                            | Drained
+//!                                            | Released
 //!                                            v
-//!                                          Dead -- Reuse --> Closed
+//!                             Dead ------> Released -- Reuse --> Closed
+//!                                 Released
 //! ```
 //!
 //! An abort, a loss, a time-out or a refusal leads from every state of a connection to Dead.
@@ -63,8 +64,11 @@ pub enum State {
     /// Both directions are shut: waits for the last answers, for the CM's disconnect and for the
     /// queues to empty.
     Draining,
-    /// Finished or aborted. The adapter may still hold resources.
+    /// Aborted, lost or refused. The adapter and the CM may still hold resources.
     Dead,
+    /// The connection has ended, and the adapter and the CM hold nothing of it. A program may use
+    /// the socket again.
+    Released,
 }
 
 /// The events of a socket.
@@ -107,9 +111,9 @@ pub enum Event {
     CmDisconnected,
     /// The adapter is being removed.
     DeviceRemoved,
-    /// The queues are empty: nothing more can arrive or complete.
-    Drained,
-    /// A dead socket is used again: a failed connect, or AF_UNSPEC.
+    /// The queues and the CM's id were released: nothing more can arrive or complete.
+    Released,
+    /// The socket of an ended connection is used again: after a failed connect, or AF_UNSPEC.
     Reuse,
 }
 
@@ -145,7 +149,7 @@ impl Event {
         Self::Timeout,
         Self::CmDisconnected,
         Self::DeviceRemoved,
-        Self::Drained,
+        Self::Released,
         Self::Reuse,
     ];
 
@@ -169,7 +173,7 @@ impl Event {
             Self::Timeout => "Timeout",
             Self::CmDisconnected => "CmDisconnected",
             Self::DeviceRemoved => "DeviceRemoved",
-            Self::Drained => "Drained",
+            Self::Released => "Released",
             Self::Reuse => "Reuse",
         }
     }
@@ -180,7 +184,7 @@ impl State {
     pub const COUNT: usize = Self::ALL.len();
 
     /// All states, in the order of [`State::index`].
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Closed,
         Self::Listen,
         Self::Resolving,
@@ -194,6 +198,7 @@ impl State {
         Self::Closing,
         Self::Draining,
         Self::Dead,
+        Self::Released,
     ];
 
     /// A dense number from 0 to [`State::COUNT`] - 1.
@@ -217,6 +222,7 @@ impl State {
             Self::Closing => "Closing",
             Self::Draining => "Draining",
             Self::Dead => "Dead",
+            Self::Released => "Released",
         }
     }
 
@@ -239,10 +245,10 @@ impl State {
             Event::DisConnSent => self.on_disconn_sent(),
             Event::DisConnReceived => self.on_disconn_received(),
             Event::AbortReceived => self.on_abort_received(),
-            Event::Abort => Some(Self::Dead),
+            Event::Abort => self.on_abort(),
             Event::Timeout | Event::CmDisconnected | Event::DeviceRemoved => self.on_loss(event),
-            Event::Drained => self.on_drained(),
-            Event::Reuse => self.only_from(Self::Dead, Self::Closed),
+            Event::Released => self.on_released(),
+            Event::Reuse => self.only_from(Self::Released, Self::Closed),
         };
         match next {
             Some(next) => Ok(next),
@@ -324,21 +330,42 @@ impl State {
         }
     }
 
+    /// Nothing is left to abort after the release.
+    const fn on_abort(self) -> Option<Self> {
+        match self {
+            Self::Released => None,
+            _ => Some(Self::Dead),
+        }
+    }
+
     /// External ends of a connection. If the connection is already over, nothing changes: such an
-    /// event may come late. A time-out may even end the draining.
+    /// event may come late, but not after the release. A time-out may even end the draining.
     const fn on_loss(self, event: Event) -> Option<Self> {
         match (self, event) {
             (Self::Closed | Self::Listen, Event::DeviceRemoved) => Some(self),
-            (Self::Closed | Self::Listen, _) => None,
+            (Self::Closed | Self::Listen | Self::Released, _) => None,
             (Self::Draining, Event::CmDisconnected | Event::DeviceRemoved) => Some(self),
             _ => Some(Self::Dead),
         }
     }
 
-    const fn on_drained(self) -> Option<Self> {
+    const fn on_released(self) -> Option<Self> {
         match self {
-            Self::Draining | Self::Dead => Some(Self::Dead),
+            Self::Draining | Self::Dead => Some(Self::Released),
             _ => None,
+        }
+    }
+
+    /// Whether the connection has ended.
+    pub const fn has_ended(self) -> bool {
+        matches!(self, Self::Dead | Self::Released)
+    }
+
+    /// The state that users see: the release is a matter of the module.
+    pub const fn shown(self) -> Self {
+        match self {
+            Self::Released => Self::Dead,
+            state => state,
         }
     }
 
@@ -418,7 +445,7 @@ impl State {
             Self::HelloReceived => 3,
             Self::FinWait1 => 4,
             Self::FinWait2 => 5,
-            Self::Closed | Self::Draining | Self::Dead => 7,
+            Self::Closed | Self::Draining | Self::Dead | Self::Released => 7,
             Self::CloseWait => 8,
             Self::LastAck => 9,
             Self::Listen => 10,

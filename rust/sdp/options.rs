@@ -172,7 +172,7 @@ fn set_listen_tcp(sock: &SdpSock, fd: i32) -> Result {
     let mut guard = sock.lock();
     let former = match (guard.conn().state, &tcp) {
         // A socket that connects instead of listening can still release the TCP socket.
-        (State::Closed | State::Dead, _) => sock.accepts.lock().set_tcp(tcp),
+        (State::Closed | State::Dead | State::Released, _) => sock.accepts.lock().set_tcp(tcp),
         (State::Listen, _) | (_, Some(_)) => return Err(EINVAL),
         (_, None) => sock.accepts.lock().set_tcp(None),
     };

@@ -41,7 +41,8 @@ static OPS: Ops<3> = Ops([
 // The public numbers are the module's own.
 const _: () = {
     use crate::proto::hello::Features;
-    assert!(nl::STATES.len() == State::COUNT);
+    // All states before Released are shown.
+    assert!(nl::STATES.len() == State::Released.index());
     assert!(nl::feature::ORDERED == Features::ORDERED.bits());
     assert!(nl::feature::REMOTE_INVALIDATE == Features::REMOTE_INV.bits());
     assert!(nl::feature::SINK == Features::SINK.bits());
@@ -146,8 +147,8 @@ impl TellOfState for SockGuard<'_> {
             (State::HelloSent | State::HelloReceived, State::Established) => {
                 nl::CMD_ESTABLISHED_NTF
             }
-            (State::Draining, State::Dead) if event == Event::Drained => nl::CMD_CLOSED_NTF,
-            (State::Closed | State::Listen | State::Dead, State::Dead) => return,
+            (State::Draining, State::Released) => nl::CMD_CLOSED_NTF,
+            (State::Closed | State::Listen, State::Dead) => return,
             (_, State::Dead) => nl::CMD_FAILED_NTF,
             _ => return,
         };
@@ -161,7 +162,7 @@ impl TellOfState for SockGuard<'_> {
             let v6 = sk.is_v6();
             use nl::sock as a;
             out.put_u16(a::FAMILY, sk.family())?;
-            out.put_u8(a::STATE, new as u8)?;
+            out.put_u8(a::STATE, new.shown() as u8)?;
             put_addr(out, &sk.bound_addr(), v6, (a::LOCAL_ADDR, a::LOCAL_PORT))?;
             put_addr(out, &peer, v6, (a::PEER_ADDR, a::PEER_PORT))?;
             out.put_uint(a::INODE, sk.inode())?;

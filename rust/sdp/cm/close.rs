@@ -57,13 +57,13 @@ pub(crate) fn shutdown_write(guard: &mut SockGuard<'_>) {
 /// after a failed connect(). The caller must call [`unlisten`] after it has released the lock.
 pub(crate) fn disconnect(guard: &mut SockGuard<'_>) {
     let conn = guard.conn();
-    let (state, torn_down) = (conn.state, conn.lifetime.torn_down);
+    let state = conn.state;
     if conn.lifetime.fell_back.is_some() {
         // The program has a TCP socket now.
         return;
     }
     match state {
-        State::Dead if torn_down => connect::make_new(guard),
+        State::Released => connect::make_new(guard),
         State::Dead => {
             if guard.conn().names.next.is_some() {
                 guard.sk().set_err(ECONNRESET);
@@ -118,10 +118,8 @@ fn await_peer(guard: &mut SockGuard<'_>) {
         return abort(guard, Some(ECONNRESET));
     }
     guard.conn().lifetime.orphan_rest = Rest::new(guard.unsent_bytes());
-    if !guard.conn().lifetime.torn_down {
-        guard.start_orphan_timer();
-        guard.start_fin_timer();
-    }
+    guard.start_orphan_timer();
+    guard.start_fin_timer();
 }
 
 /// Waits for SO_LINGER until this side's half is closed, or until the connection ends, for
@@ -131,7 +129,7 @@ fn linger(guard: &mut SockOwner<'_>, mut timeo: Timeout) {
         let state = guard.conn().state;
         let unsent = matches!(state, State::FinWait1 | State::Closing | State::LastAck);
         let waits = unsent || guard.conn().adverts.awaits_reads();
-        if state == State::Dead || !waits {
+        if state.has_ended() || !waits {
             return;
         }
         guard.wait(&mut timeo);
@@ -154,7 +152,7 @@ fn close_connection(guard: &mut SockOwner<'_>, timeo: Timeout) {
     let unread = has_unread(guard);
     let no_linger = guard.sk().linger() == Some(0);
     match state {
-        State::Closed | State::Listen | State::Dead => {}
+        State::Closed | State::Listen | State::Dead | State::Released => {}
         // The last answers may wait for credits that the peer never gives.
         State::Draining if !unread && !guard.conn().adverts.awaits_reads() => await_peer(guard),
         State::Resolving | State::HelloSent | State::HelloReceived => {
@@ -165,7 +163,7 @@ fn close_connection(guard: &mut SockOwner<'_>, timeo: Timeout) {
             shutdown_write(guard);
             linger(guard, timeo);
             // Bytes that arrived meanwhile were refused, and have ended the connection.
-            if guard.conn().state != State::Dead {
+            if !guard.conn().state.has_ended() {
                 await_peer(guard);
             }
         }
@@ -193,11 +191,12 @@ pub(super) fn abandon(child: &SdpSock, why: Error) {
 /// Releases the remaining resources of an orphan whose connection has ended. The port is released
 /// at once, unless the CM still has it; in that case no other socket could listen there anyway.
 fn leave_table(guard: &mut SockGuard<'_>) {
-    let ended = matches!(guard.conn().state, State::Closed | State::Dead);
-    if ended && !guard.conn().port.is_at_cm() {
+    let state = guard.conn().state;
+    let unconnected = state == State::Closed || state.has_ended();
+    if unconnected && !guard.conn().port.is_at_cm() {
         bind::put_port(guard);
     }
-    if guard.conn().lifetime.torn_down {
+    if state == State::Released {
         guard.free_queues();
     }
 }

@@ -55,13 +55,13 @@ pub(crate) fn start_connect(guard: &mut SockGuard<'_>, to: Addr) -> Result {
         return Err(EISCONN);
     }
     let former_is_left = match guard.conn().state {
-        State::Closed => false,
-        State::Dead => !guard.conn().lifetime.torn_down,
+        State::Closed | State::Released => false,
+        State::Dead => true,
         _ => return Err(EISCONN),
     };
     if former_is_left {
         forget_names(guard);
-    } else if guard.conn().state == State::Dead {
+    } else if guard.conn().state == State::Released {
         make_new(guard);
     }
     let to = destination(guard, to)?;
@@ -253,7 +253,7 @@ fn await_end(guard: &mut SockOwner<'_>) -> Result<bool> {
         return Err(EISCONN);
     }
     await_teardown(guard)?;
-    if guard.conn().lifetime.torn_down {
+    if guard.conn().state == State::Released {
         Ok(true)
     } else {
         Err(EISCONN)
@@ -267,7 +267,7 @@ fn await_end(guard: &mut SockOwner<'_>) -> Result<bool> {
 ///
 /// `EINTR`.
 pub(crate) fn await_teardown(guard: &mut SockOwner<'_>) -> Result {
-    while guard.conn().state == State::Dead && !guard.conn().lifetime.torn_down {
+    while guard.conn().state == State::Dead {
         if signal_pending() {
             return Err(EINTR);
         }
@@ -284,7 +284,7 @@ pub(crate) fn await_teardown(guard: &mut SockOwner<'_>) -> Result {
 ///
 /// `EINTR`; `EINVAL` if another thread was faster.
 pub(crate) fn reuse_disconnected(guard: &mut SockOwner<'_>) -> Result {
-    if guard.conn().state != State::Dead {
+    if !guard.conn().state.has_ended() {
         return Ok(());
     }
     await_end(guard).map_err(|e| if e == EISCONN { EINVAL } else { e })?;

@@ -56,7 +56,7 @@ fn connects_now(guard: &mut SockGuard<'_>) -> bool {
     let conn = guard.conn();
     let is_unused = match conn.state {
         State::Closed => true,
-        State::Dead => conn.lifetime.torn_down && conn.lifetime.fell_back.is_none(),
+        State::Released => conn.lifetime.fell_back.is_none(),
         _ => false,
     };
     is_unused && !conn.options.fast_open.connect

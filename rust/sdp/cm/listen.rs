@@ -235,7 +235,7 @@ fn begin(sock: &SdpSock, backlog: i32, refused: Option<u16>) -> Result<Option<Be
             accept_queue::fill_places(sock);
             return Ok(None);
         }
-        State::Closed | State::Dead => {}
+        State::Closed | State::Dead | State::Released => {}
         _ => return Err(EINVAL),
     }
     reuse(&mut guard)?;

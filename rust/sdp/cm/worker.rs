@@ -350,7 +350,7 @@ impl Worker<'_> {
         let all_sent = !guard.conn().out.disconn_due;
         let lost = guard.conn().adverts.holds() || guard.conn().adverts.awaits_reads();
         match guard.conn().state {
-            State::Dead => {}
+            state if state.has_ended() => {}
             State::Draining if !lost => {}
             // The peer disconnects after it has received DisConn, so a missing acknowledgement of
             // its adapter is no loss.
@@ -431,7 +431,7 @@ impl Worker<'_> {
     pub(super) fn teardown(&mut self) {
         {
             let mut guard = self.sock.lock();
-            if guard.conn().lifetime.torn_down {
+            if guard.conn().state == State::Released {
                 return;
             }
             // A first message, or bytes of receives that have returned early, may have arrived.
@@ -447,8 +447,7 @@ impl Worker<'_> {
         self.give_back();
         self.last_of_child();
         self.end_deferral();
-        let mut guard = self.sock.lock();
-        guard.transition(Event::Drained);
+        let guard = self.sock.lock();
         self.finish(guard);
     }
 
@@ -518,7 +517,7 @@ impl Worker<'_> {
         }
         *self.sock.events.lock() = KVec::new();
         self.sock.stop_timers();
-        guard.conn().lifetime.torn_down = true;
+        guard.transition(Event::Released);
         // Not earlier, because the CM had the ports until now.
         bind::put_former_port(&mut guard);
         if guard.conn().names.next.is_some() {

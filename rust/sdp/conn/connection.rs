@@ -78,8 +78,6 @@ pub(crate) struct Lifetime {
     pub(crate) refusal: Option<Refusal>,
     /// The socket is a TCP socket now, which has the place of this one.
     pub(crate) fell_back: Option<FellBack>,
-    /// The worker has released everything.
-    pub(in crate::sdp) torn_down: bool,
     /// The bytes that the peer had not taken when the orphan's timer was started.
     pub(in crate::sdp) orphan_rest: Rest,
     /// The timer that limits the time for an orphan's peer to close was started.
@@ -105,7 +103,6 @@ impl Lifetime {
             fast_opens: false,
             refusal: None,
             fell_back: None,
-            torn_down: false,
             orphan_rest: Rest::new(0),
             fin_timer: false,
         }
@@ -121,7 +118,7 @@ impl Connection {
             None if self.lifetime.deferral.is_some() && self.state.is_connected() => {
                 State::HelloReceived
             }
-            None => self.state,
+            None => self.state.shown(),
         }
     }
 
@@ -182,7 +179,6 @@ impl Connection {
     pub(in crate::sdp) fn open_link(&mut self, link: Link, place: Place) {
         self.link = Some(link);
         self.lifetime.place = Some(place);
-        self.lifetime.torn_down = false;
     }
 
     /// Bytes that a program has sent and the peer's adapter does not have yet.

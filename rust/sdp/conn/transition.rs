@@ -20,8 +20,8 @@ use crate::{
 /// Reports new states of connections to programs. This is a trait, because the code that changes
 /// the state is in a lower layer than the implementation.
 pub(crate) trait TellOfState {
-    /// Reports the new state of a connection, which was `old` before `event`. `why` is the error of
-    /// a connection that has failed.
+    /// Reports the new state of a connection, which was `old` before `event`, if users see a
+    /// difference. `why` is the error of a connection that has failed.
     fn tell_of_state(&mut self, old: State, event: Event, why: Option<Error>);
 }
 
@@ -38,14 +38,15 @@ impl SockGuard<'_> {
         let old = self.conn().state;
         match old.on(event) {
             Ok(new) => {
-                if new != old {
-                    self.conn().state = new;
+                self.conn().state = new;
+                let (from, to) = (old.shown(), new.shown());
+                if to != from {
                     // If connect() has recorded a next connection, programs already see a
                     // connecting socket.
                     if self.conn().names.next.is_none() {
                         self.sk().set_state(new.tcp_state());
                     }
-                    trace::state(self.sk(), &self.conn().names.peer, old, new);
+                    trace::state(self.sk(), &self.conn().names.peer, from, to);
                     self.tell_of_state(old, event, why);
                     if new == State::Established {
                         self.begin_keepalive();
@@ -70,7 +71,7 @@ impl SockGuard<'_> {
 
     /// As [`SockGuard::fail`]; without `why`, the user gets no error.
     pub(in crate::sdp) fn end(&mut self, event: Event, why: Option<Error>) {
-        if self.conn().state == State::Dead {
+        if self.conn().state.has_ended() {
             return;
         }
         let sk = self.sk();

@@ -39,7 +39,7 @@ pub(super) fn received(guard: &mut SockGuard<'_>, len: u32, invalidated: Option<
     let Some((header, receive)) = guard.conn().link.as_mut().and_then(|l| l.take_receive()) else {
         return false;
     };
-    if guard.conn().state == State::Dead {
+    if guard.conn().state.has_ended() {
         Receiver::of(guard).discard(receive);
         return false;
     }

@@ -310,7 +310,7 @@ fn completion_failed(guard: &mut SockGuard<'_>, status: bindings::ib_wc_status) 
         return;
     }
     guard.stats.inc(Counter::CompletionError);
-    if guard.conn().state == State::Dead {
+    if guard.conn().state.has_ended() {
         return;
     }
     match status {
@@ -371,7 +371,7 @@ pub(in crate::sdp) fn await_adapter(
             }
             return Err(EINTR);
         }
-        if guard.conn().state == State::Dead && guard.conn().lifetime.torn_down {
+        if guard.conn().state == State::Released {
             return Err(ECONNRESET);
         }
         guard.wait_killable(&mut Timeout::endless());

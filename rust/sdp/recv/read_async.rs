@@ -58,7 +58,6 @@ use crate::proto::early::{
 };
 use crate::proto::half::Half;
 use crate::proto::pause::Overlap;
-use crate::proto::state::State;
 use crate::rdma::region::{
     Call,
     Use, //
@@ -318,7 +317,7 @@ impl Recv<'_> {
         let read_bytes = *read.as_ref().unwrap_or(&0);
         self.iter.revert(bytes - read_bytes);
         self.got_direct(guard, read_bytes);
-        let alive = guard.conn().state != State::Dead;
+        let alive = !guard.conn().state.has_ended();
         Ok(read? == bytes && posted && promise.give(alive))
     }
 }
@@ -331,7 +330,7 @@ pub(crate) fn await_early(guard: &mut SockOwner<'_>) {
         sources.early_ends = true;
     }
     let mut left = Timeout::from_ms(EARLY_MS);
-    while !left.is_over() && guard.conn().state != State::Dead && !fatal_signal_pending() {
+    while !left.is_over() && !guard.conn().state.has_ended() && !fatal_signal_pending() {
         catch_up(guard);
         if !guard.conn().awaits_early() {
             return;

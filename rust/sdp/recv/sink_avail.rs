@@ -343,14 +343,14 @@ impl Recv<'_> {
                 abort(guard, Some(ECONNRESET));
                 return Err(EINTR);
             }
-            if guard.conn().state == State::Dead {
-                if guard.conn().lifetime.torn_down {
-                    // The caller sees from the bytes that have come before whether this is an
-                    // error.
-                    return Ok(());
+            match guard.conn().state {
+                // The caller sees from the bytes that have come before whether this is an error.
+                State::Released => return Ok(()),
+                State::Dead => {
+                    guard.wait_killable(&mut Timeout::endless());
+                    continue;
                 }
-                guard.wait_killable(&mut Timeout::endless());
-                continue;
+                _ => {}
             }
             let (sk, conn) = (guard.sk(), guard.conn());
             if !cancelled && (left.is_over() || self.must_not_wait(sk, &conn.inq)) {

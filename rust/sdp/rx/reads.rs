@@ -20,7 +20,6 @@ use crate::proto::pull::{
 };
 use crate::proto::resize::SMALL_BYTES;
 use crate::proto::source_reader::Destination;
-use crate::proto::state::State;
 use crate::rdma::post::READS;
 use crate::rdma::receive::{
     Receive,
@@ -307,7 +306,7 @@ impl Receiver<'_> {
             return Ok(());
         };
         self.count_read(len, Kept::RxPulledBytes);
-        if self.state == State::Dead {
+        if self.state.has_ended() {
             drop(memory);
             self.release(charge);
             return Ok(());

@@ -9,7 +9,6 @@ use crate::proto::message::{
     Body,
     Message, //
 };
-use crate::proto::state::State;
 use crate::proto::violation::Violation;
 use crate::rdma::receive::{
     Receive,
@@ -28,7 +27,7 @@ impl Receiver<'_> {
         let Body::SrcAvail { len, .. } = message.body else {
             return Ok(());
         };
-        if self.state == State::Dead {
+        if self.state.has_ended() {
             return Ok(());
         }
         if self.refuses_bytes() {

@@ -14,7 +14,6 @@ use crate::kern::errno::{
 use crate::proto::bsdh::Class;
 use crate::proto::policy::post_later;
 use crate::proto::resize::SMALL_BYTES;
-use crate::proto::state::State;
 use crate::rdma::receive::{
     Receive,
     MAX_PARTS, //
@@ -105,7 +104,7 @@ impl Receiver<'_> {
             return false;
         };
         let posted = link.receives_posted();
-        if posted >= self.target() || link.recv_room() == 0 || self.state == State::Dead {
+        if posted >= self.target() || link.recv_room() == 0 || self.state.has_ended() {
             return false;
         }
         // Control messages must get through even if no program reads (rule C2).

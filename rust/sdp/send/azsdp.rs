@@ -48,7 +48,6 @@ use crate::proto::choice::Reason;
 use crate::proto::half::Half;
 use crate::proto::source::Kind;
 use crate::proto::split::piece_bytes;
-use crate::proto::state::State;
 use crate::rdma::region::Use;
 use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::cq::poll::{
@@ -197,7 +196,7 @@ impl Send<'_> {
             if has_room && may_advertise(guard, Kind::Asynchronous) {
                 return Ok(true);
             }
-            if guard.conn().state == State::Dead {
+            if guard.conn().state.has_ended() {
                 // The provider has refused a message. The next iteration returns the error.
                 continue;
             }

@@ -273,7 +273,7 @@ fn all_back(conn: &Connection) -> bool {
         && match &conn.link {
             Some(link) => !link.has_regions(Use::PeerReads(Kind::Synchronous)),
             // The worker may be about to destroy the queue pair.
-            None => conn.lifetime.torn_down,
+            None => conn.state == State::Released,
         }
 }
 
@@ -376,7 +376,7 @@ impl Send<'_> {
                 }
                 continue;
             }
-            if guard.conn().state == State::Dead {
+            if guard.conn().state.has_ended() {
                 // The provider has refused a message. The next iteration returns the error.
                 continue;
             }
@@ -421,12 +421,13 @@ impl Send<'_> {
             if fatal_signal_pending() {
                 return abort(guard, Some(ECONNRESET));
             }
-            if guard.conn().state == State::Dead {
-                if guard.conn().lifetime.torn_down {
-                    return;
+            match guard.conn().state {
+                State::Released => return,
+                State::Dead => {
+                    guard.wait_killable(&mut Timeout::endless());
+                    continue;
                 }
-                guard.wait_killable(&mut Timeout::endless());
-                continue;
+                _ => {}
             }
             if all_back(guard.conn()) {
                 return;

@@ -4,7 +4,6 @@
 //! messages. Also limits the time of other actions of the peer.
 
 use crate::proto::message::Control;
-use crate::proto::state::State;
 use crate::proto::watchdog::{
     Sight,
     UNANSWERED_MS, //
@@ -81,7 +80,7 @@ pub(in crate::sdp) fn check_sends(guard: &mut SockGuard<'_>) {
         return;
     }
     let conn = guard.conn();
-    let link = conn.link.as_ref().filter(|_| conn.state != State::Dead);
+    let link = conn.link.as_ref().filter(|_| !conn.state.has_ended());
     if link.is_some_and(|link| link.has_unwanted_regions(EARLY_MS)) {
         // A thread that waits for these bytes has waited too long, or is being killed.
         return end_for(guard, Fatal::TimedOut);
@@ -93,7 +92,7 @@ pub(in crate::sdp) fn check_sends(guard: &mut SockGuard<'_>) {
     let conn = guard.conn();
     let Some(link) = &conn.link else { return };
     let held_up = link.sends_in_flight() == 0;
-    if conn.state == State::Dead || (held_up && !waits) {
+    if conn.state.has_ended() || (held_up && !waits) {
         conn.liveness.watch.looks = 0;
         if short_messages || large_receives {
             guard.watch_sends();

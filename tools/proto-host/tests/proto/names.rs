@@ -74,7 +74,8 @@ fn traced(table: &str) -> Vec<(u8, &'static str)> {
 /// What tracefs prints is what the numbers mean.
 #[test]
 fn traces() {
-    let states = State::ALL.map(|state| (state as u8, state.name()));
+    let shown = State::ALL.iter().filter(|state| state.shown() == **state);
+    let states: Vec<_> = shown.map(|&state| (state as u8, state.name())).collect();
     assert_eq!(traced("sdp_show_state"), states);
     let mids = Mid::ALL.map(|mid| (mid.wire(), mid.name()));
     assert_eq!(traced("sdp_show_mid"), mids);

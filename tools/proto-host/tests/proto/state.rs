@@ -20,55 +20,55 @@ use std::collections::HashSet;
 /// The columns of the tables.
 const COLUMNS: &str = "\
     Closed Listen Resolving HelloSent HelloReceived Established FinWait1 \
-    FinWait2 CloseWait LastAck Closing Draining Dead";
+    FinWait2 CloseWait LastAck Closing Draining Dead Released";
 
 /// Rows are events. C closed, L listen, R resolving, S Hello sent, V Hello
 /// received, E established, 1 and 2 FinWait, W CloseWait, A LastAck, G Closing,
-/// D draining, X dead, a point illegal.
+/// D draining, X dead, Z released, a point illegal.
 const EVENTS: &str = "
-    Listen           L L . . . . . . . . . . .
-    StopListening    . C . . . . . . . . . . .
-    ConnectStart     R . . . . . . . . . . . .
-    AddressResolved  . . S . . . . . . . . . .
-    ConnectAccepted  . . . E . . . . . . . . .
-    ConnectRefused   . . X X . . . . . . . . .
-    RequestReceived  V . . . . . . . . . . . .
-    FirstReceive     . . . . E E 1 2 W A G D .
-    CmEstablished    . . . . E E 1 2 W A G D X
-    ShutdownWrite    . . . . . 1 1 2 A A G D .
-    DisConnSent      . . . . . . 2 . . D D . X
-    DisConnReceived  . . . . . W G D . . . . .
-    AbortReceived    . . . . . X X X X X X X .
-    Abort            X X X X X X X X X X X X X
-    Timeout          . . X X X X X X X X X X X
-    CmDisconnected   . . X X X X X X X X X D X
-    DeviceRemoved    C L X X X X X X X X X D X
-    Drained          . . . . . . . . . . . X X
-    Reuse            . . . . . . . . . . . . C
+    Listen           L L . . . . . . . . . . . .
+    StopListening    . C . . . . . . . . . . . .
+    ConnectStart     R . . . . . . . . . . . . .
+    AddressResolved  . . S . . . . . . . . . . .
+    ConnectAccepted  . . . E . . . . . . . . . .
+    ConnectRefused   . . X X . . . . . . . . . .
+    RequestReceived  V . . . . . . . . . . . . .
+    FirstReceive     . . . . E E 1 2 W A G D . .
+    CmEstablished    . . . . E E 1 2 W A G D X .
+    ShutdownWrite    . . . . . 1 1 2 A A G D . .
+    DisConnSent      . . . . . . 2 . . D D . X .
+    DisConnReceived  . . . . . W G D . . . . . .
+    AbortReceived    . . . . . X X X X X X X . .
+    Abort            X X X X X X X X X X X X X .
+    Timeout          . . X X X X X X X X X X X .
+    CmDisconnected   . . X X X X X X X X X D X .
+    DeviceRemoved    C L X X X X X X X X X D X .
+    Released         . . . . . . . . . . . Z Z .
+    Reuse            . . . . . . . . . . . . . C
 ";
 
 /// Rows are messages: y where one may arrive. Data twice, with payload and
 /// without.
 const MESSAGES: &str = "
-    Hello            . . . . . . . . . . . . .
-    HelloAck         . . . . . . . . . . . . .
-    DisConn          . . . . . y y y . . . . .
-    AbortConn        . . . . . y y y y y y y .
-    SendSm           . . . . . y y . y y y . .
-    RdmaWrCompl      . . . . . y y y y y y y .
-    RdmaRdCompl      . . . . . y y y y y y y .
-    ModeChange       . . . . . y y y y y y y .
-    SrcAvailCancel   . . . . . y y y . . . . .
-    SinkAvailCancel  . . . . . y y y y y y y .
-    SinkCancelAck    . . . . . y y y y y y y .
-    ChRcvBuf         . . . . . y y y y y y y .
-    ChRcvBufAck      . . . . . y y y y y y y .
-    Suspend          . . . . . y y y y y y y .
-    SuspendAck       . . . . . y y y y y y y .
-    SinkAvail        . . . . . y y y y y y y .
-    SrcAvail         . . . . . y y y . . . . .
-    Data             . . . . . y y y . . . . .
-    Update           . . . . . y y y y y y y .
+    Hello            . . . . . . . . . . . . . .
+    HelloAck         . . . . . . . . . . . . . .
+    DisConn          . . . . . y y y . . . . . .
+    AbortConn        . . . . . y y y y y y y . .
+    SendSm           . . . . . y y . y y y . . .
+    RdmaWrCompl      . . . . . y y y y y y y . .
+    RdmaRdCompl      . . . . . y y y y y y y . .
+    ModeChange       . . . . . y y y y y y y . .
+    SrcAvailCancel   . . . . . y y y . . . . . .
+    SinkAvailCancel  . . . . . y y y y y y y . .
+    SinkCancelAck    . . . . . y y y y y y y . .
+    ChRcvBuf         . . . . . y y y y y y y . .
+    ChRcvBufAck      . . . . . y y y y y y y . .
+    Suspend          . . . . . y y y y y y y . .
+    SuspendAck       . . . . . y y y y y y y . .
+    SinkAvail        . . . . . y y y y y y y . .
+    SrcAvail         . . . . . y y y . . . . . .
+    Data             . . . . . y y y . . . . . .
+    Update           . . . . . y y y y y y y . .
 ";
 
 /// The cells of a table: row, state, letter.
@@ -89,7 +89,7 @@ fn cells(table: &'static str) -> Vec<(&'static str, State, char)> {
 }
 
 fn letter(state: State) -> char {
-    "CLRSVE12WAGDX".chars().nth(state.index()).unwrap()
+    "CLRSVE12WAGDXZ".chars().nth(state.index()).unwrap()
 }
 
 #[test]
@@ -160,10 +160,41 @@ fn halves() {
 
 #[test]
 fn tcp_numbers() {
-    let expected = [7, 10, 2, 2, 3, 1, 4, 5, 8, 9, 11, 7, 7];
+    let expected = [7, 10, 2, 2, 3, 1, 4, 5, 8, 9, 11, 7, 7, 7];
     assert_eq!(State::ALL.map(State::tcp_state), expected);
     // TCP_TIME_WAIT and TCP_NEW_SYN_RECV mean another kind of object.
     assert!(!expected.contains(&6) && !expected.contains(&12));
+}
+
+/// Users see no difference between the two halves of the end, and all other states as they are.
+#[test]
+fn shown_states() {
+    for state in State::ALL {
+        let shown = state.shown();
+        match state {
+            State::Released => assert_eq!(shown, State::Dead),
+            _ => assert_eq!(shown, state),
+        }
+        assert_eq!(shown.tcp_state(), state.tcp_state());
+        assert_eq!(shown.has_ended(), state.has_ended());
+    }
+}
+
+/// What the adapter or the CM holds is released before the socket is used again, and nothing else
+/// can happen in between.
+#[test]
+fn no_reuse_before_the_release() {
+    for state in State::ALL {
+        for event in Event::ALL {
+            let next = state.on(event);
+            match (state, event) {
+                (State::Released, Event::Reuse) => assert_eq!(next, Ok(State::Closed)),
+                (State::Released, _) => assert!(next.is_err(), "{event:?}"),
+                (State::Closed | State::Listen, _) => {}
+                (_, _) => assert_ne!(next, Ok(State::Closed), "{state:?} on {event:?}"),
+            }
+        }
+    }
 }
 
 fn reachable(from: State) -> HashSet<State> {
@@ -180,7 +211,7 @@ fn reachable(from: State) -> HashSet<State> {
 fn every_state_can_be_reached_and_left() {
     assert_eq!(reachable(State::Closed).len(), State::COUNT);
     for state in State::ALL {
-        assert!(reachable(state).contains(&State::Dead), "{state:?}");
+        assert!(reachable(state).contains(&State::Released), "{state:?}");
         assert!(reachable(state).contains(&State::Closed), "{state:?}");
     }
 }
@@ -189,7 +220,7 @@ fn every_state_can_be_reached_and_left() {
 #[test]
 fn every_connection_can_be_lost() {
     for state in State::ALL {
-        if matches!(state, State::Closed | State::Listen) {
+        if matches!(state, State::Closed | State::Listen | State::Released) {
             continue;
         }
         for event in [
@@ -201,9 +232,7 @@ fn every_connection_can_be_lost() {
             let next = state.on(event).unwrap();
             let over = matches!(next, State::Dead | State::Draining);
             assert!(over, "{state:?} on {event:?}");
-            if over {
-                assert_eq!(next.on(Event::Drained), Ok(State::Dead));
-            }
+            assert_eq!(next.on(Event::Released), Ok(State::Released));
         }
     }
 }
