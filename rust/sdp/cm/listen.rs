@@ -48,6 +48,7 @@ use crate::sdp::conn::accept_queue::{
     self,
     Closed, //
 };
+use crate::sdp::conn::cm_side::BacklogPlace;
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::conn::sock::SdpSock;
 use crate::stats::counters::{
@@ -340,7 +341,10 @@ impl Listener for Port {
                 _ => closing(),
             })?)
         };
-        let has_asked = place.is_some();
+        let backlog = match place {
+            Some(_) => BacklogPlace::Given,
+            None => BacklogPlace::NotAsked,
+        };
         let child = child_of(&listener, (to, from), dev, &hello).inspect_err(|_| {
             self.stats.inc(Counter::RefusedNoMemory);
         })?;
@@ -354,7 +358,7 @@ impl Listener for Port {
             })?;
         }
         let ptr = NonNull::from(&*child);
-        worker::start_child(child, request.keep(), hello, has_asked);
+        worker::start_child(child, request.keep(), hello, backlog);
         Ok(ptr)
     }
 }

@@ -53,7 +53,10 @@ use crate::sdp::conn::accept_queue::{
     Place,
     OLD_MS, //
 };
-use crate::sdp::conn::cm_side::CmSide;
+use crate::sdp::conn::cm_side::{
+    BacklogPlace,
+    CmSide, //
+};
 use crate::sdp::conn::count::set_messages;
 use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::conn::sock::{
@@ -106,7 +109,7 @@ pub(crate) const HANDLERS: Handlers = Handlers {
 };
 
 /// Starts the set-up of a new child: from now on, the worker has the child's reference and the id.
-pub(crate) fn start_child(child: ARef<SdpSock>, id: CmId, offer: Hello, has_asked: bool) {
+pub(crate) fn start_child(child: ARef<SdpSock>, id: CmId, offer: Hello, place: BacklogPlace) {
     let sock: &SdpSock = &child;
     // SAFETY: The worker has not run yet: nothing has queued it. Besides the CM's handler, at most
     // the listener's list of half-open connections knows the child, and other threads do not end a
@@ -114,7 +117,7 @@ pub(crate) fn start_child(child: ARef<SdpSock>, id: CmId, offer: Hello, has_aske
     let cm = unsafe { &mut *sock.cm.get() };
     cm.id = Some(id);
     cm.offer = Some(offer);
-    cm.has_asked = has_asked;
+    cm.place = place;
     let ptr = NonNull::from(sock);
     cm.child = Some(child);
     // SAFETY: The child is alive: the connection has a reference.
@@ -204,15 +207,18 @@ impl Worker<'_> {
     fn take_place(&mut self) -> Result<Place> {
         let parent = self.sock.lock().conn().lifetime.parent.clone();
         let parent = parent.ok_or(ECONNABORTED)?;
-        let place = if core::mem::replace(&mut self.cm.has_asked, true) {
-            accept_queue::place_of(&parent, self.sock)?
-        } else {
-            accept_queue::reserve_or_park(&parent, self.sock.into())?
+        let place = match self.cm.place {
+            BacklogPlace::NotAsked => accept_queue::reserve_or_park(&parent, self.sock.into())?,
+            BacklogPlace::Waiting(_) | BacklogPlace::Given => {
+                accept_queue::place_of(&parent, self.sock)?
+            }
         };
         match place {
-            Place::Given => self.cm.parked_since = None,
+            Place::Given => self.cm.place = BacklogPlace::Given,
             Place::Later => {
-                self.cm.parked_since.get_or_insert_with(Instant::now);
+                if !matches!(self.cm.place, BacklogPlace::Waiting(_)) {
+                    self.cm.place = BacklogPlace::Waiting(Instant::now());
+                }
                 self.sock.start_timer(Alarm::Timeout, OLD_MS);
             }
         }
@@ -391,7 +397,7 @@ impl Worker<'_> {
                 return self.connect_failed(ETIMEDOUT);
             }
             State::HelloReceived => {
-                if let Some(since) = self.cm.parked_since {
+                if let BacklogPlace::Waiting(since) = self.cm.place {
                     drop(guard);
                     if !self.waits_too_long(since) {
                         return;

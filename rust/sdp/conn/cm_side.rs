@@ -13,6 +13,17 @@ use crate::kern::debugfs::Folder;
 use crate::proto::hello::Hello;
 use crate::rdma::cm::CmId;
 
+/// A child's place in its listener's backlog.
+#[derive(Copy, Clone)]
+pub(crate) enum BacklogPlace {
+    /// The child has not asked for a place.
+    NotAsked,
+    /// The child has waited for a place since then.
+    Waiting(Instant<Monotonic>),
+    /// The listener has given the child a place, which the child may lose.
+    Given,
+}
+
 /// State that only the worker of a socket uses.
 pub(crate) struct CmSide {
     pub(in crate::sdp) id: Option<CmId>,
@@ -20,10 +31,7 @@ pub(crate) struct CmSide {
     pub(in crate::sdp) offer: Option<Hello>,
     /// A child's reference to itself, until its listener has the child in its queue or defers it.
     pub(in crate::sdp) child: Option<ARef<SdpSock>>,
-    /// Whether a child has asked for a place in its listener's backlog.
-    pub(in crate::sdp) has_asked: bool,
-    /// When a child without a place began to wait for one, as long as it waits.
-    pub(in crate::sdp) parked_since: Option<Instant<Monotonic>>,
+    pub(in crate::sdp) place: BacklogPlace,
     /// The peer has not completed the connection of a child in time.
     pub(in crate::sdp) is_given_up: bool,
     /// The peer may know that the connection is established.
@@ -38,8 +46,7 @@ impl CmSide {
             id: None,
             offer: None,
             child: None,
-            has_asked: false,
-            parked_since: None,
+            place: BacklogPlace::NotAsked,
             is_given_up: false,
             is_up: false,
             folder: None,
