@@ -6,8 +6,6 @@
 //! It is one work item, so it never runs twice at the same time for a socket. It takes the socket
 //! lock only briefly, and never during a call into the CM.
 
-use core::ptr::NonNull;
-
 use kernel::prelude::*;
 use kernel::sync::aref::{
     ARef,
@@ -110,18 +108,15 @@ pub(crate) const HANDLERS: Handlers = Handlers {
 
 /// Starts the set-up of a new child: from now on, the worker has the child's reference and the id.
 pub(crate) fn start_child(child: ARef<SdpSock>, id: CmId, offer: Hello, place: BacklogPlace) {
-    let sock: &SdpSock = &child;
     // SAFETY: The worker has not run yet: nothing has queued it. Besides the CM's handler, at most
     // the listener's list of half-open connections knows the child, and other threads do not end a
     // connection of the list before its worker has begun to answer.
-    let cm = unsafe { &mut *sock.cm.get() };
+    let cm = unsafe { &mut *child.cm.get() };
     cm.id = Some(id);
     cm.offer = Some(offer);
     cm.place = place;
-    let ptr = NonNull::from(sock);
-    cm.child = Some(child);
-    // SAFETY: The child is alive: the connection has a reference.
-    unsafe { ptr.as_ref() }.want(Want::Accept);
+    cm.child = Some(child.clone());
+    child.want(Want::Accept);
 }
 
 /// Ends a child that failed before its worker ran.
