@@ -11,12 +11,15 @@
 //! facts that only these layers know:
 //!
 //! - `conn` has the memory of the socket object, its references, timers and work items, and turns
-//!   the possession of the lock into access to the connection.
+//!   the possession of the lock into access to the connection. It knows that the socket of an open
+//!   accept queue is not a connection.
 //! - The functions of work items and of the CM's listeners (`cm::worker`, `cm::listen`, `cq::poll`)
 //!   get a pointer from the core, and know which object it points to. `cm::bind` knows that the
 //!   tables of ports contain only SDP sockets.
 //! - `cm` gives ids and links of the RDMA CM a pointer to the socket, and returns the reference of
 //!   the connection: it knows that the socket outlives them.
+//! - `cm::listen` initialises its static lock when the module loads, and uses the namespace of a
+//!   port, which the listening sockets hold. It initialises the copy of a listener's socket.
 //! - `cm::accept`, `cm::close`, `cm::fallback`, `options`, `send::copy` and `send::lent` promise to
 //!   functions of lower layers that the lock is held, or that a program has the socket open. The
 //!   lower layers do not know the lock.

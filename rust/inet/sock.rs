@@ -5,7 +5,10 @@
 //! The fields used here are plain numbers and flags that the core itself reads and writes under the
 //! socket lock or with READ_ONCE/WRITE_ONCE.
 
-use core::ptr;
+use core::ptr::{
+    self,
+    NonNull, //
+};
 
 use kernel::ffi::c_ulong;
 use kernel::prelude::*;
@@ -96,6 +99,21 @@ impl Sk {
             bindings::clear_sk_cookie(sk.cast());
             (*sk).sk_frag = Default::default();
         }
+    }
+
+    /// A copy of the socket, of which the caller must initialise the parts that are not the core's.
+    /// The caller has both references to the copy. `None` without memory. Sleeps.
+    ///
+    /// # Safety
+    ///
+    /// The socket has no page into which it copies ([`Sk::has_page_frag`]), and gets none during
+    /// the call: `sk_clone()` copies the pointer without a reference, and puts the page if it
+    /// fails.
+    pub(crate) unsafe fn clone_listener(self) -> Option<NonNull<bindings::sock>> {
+        // SAFETY: By the type invariant the object is valid, and by the caller's promise there is
+        // no page that the function could put. TCP, too, calls it without the lock of the socket.
+        let copy = unsafe { bindings::sk_clone(self.0, bindings::SDP_CONST_GFP_KERNEL, false) };
+        NonNull::new(copy)
     }
 
     pub(crate) fn as_ptr(self) -> *mut bindings::sock {

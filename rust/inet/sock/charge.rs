@@ -73,8 +73,7 @@ impl Sk {
     }
 
     /// Frees the page into which the socket copies, as `tcp_disconnect()` does: a socket with such
-    /// a page must not become a listener, because `sk_clone()` copies the pointer, and frees the
-    /// page if it fails.
+    /// a page must not become a listener ([`Sk::clone_listener`]).
     pub(crate) fn free_page_frag(self) {
         // SAFETY: The object is valid; the caller holds the lock, which guards the page. The
         // pointer is null, or a page to which the socket has a reference, which is dropped once.

@@ -243,7 +243,7 @@ fn begin(sock: &SdpSock, backlog: i32, refused: Option<u16>) -> Result<Option<Be
     // Reserved for the end of listening, which must not fail.
     guard.conn().port.unlisten.reserve(1, GFP_KERNEL)?;
     sk.set_backlog(backlog);
-    // `sk_clone()` would copy the pointer, and free the page if it fails.
+    // The children must not get the page (`Sk::clone_listener`).
     kernel::warn_on!(sk.has_page_frag());
     let had_port = guard.conn().port.bound.is_some();
     // The state is changed first, so that if two sockets try at once, one of them sees the other.
@@ -345,8 +345,9 @@ impl Listener for Port {
             Some(_) => BacklogPlace::Given,
             None => BacklogPlace::NotAsked,
         };
-        let child = child_of(&listener, (to, from), dev, &hello).inspect_err(|_| {
-            self.stats.inc(Counter::RefusedNoMemory);
+        let child = child_of(&listener, (to, from), dev, &hello).inspect_err(|e| match *e {
+            ECONNREFUSED => closing(),
+            _ => self.stats.inc(Counter::RefusedNoMemory),
         })?;
         if let Some(place) = place {
             place.give(child.clone()).inspect_err(|e| {
@@ -391,21 +392,17 @@ impl Port {
 
 /// A new socket for a connection to `listener` over the interface `dev`, with the listener's
 /// options. The addresses are destination and source.
+///
+/// # Errors
+///
+/// `ECONNREFUSED` if the listener was closed, `ENOMEM`.
 fn child_of(
     listener: &SdpSock,
     (to, from): (Addr, Addr),
     dev: i32,
     hello: &Hello,
 ) -> Result<ARef<SdpSock>> {
-    // SAFETY: The listener is alive; the clone is initialised below before anybody sees it.
-    let raw = unsafe {
-        bindings::sk_clone(
-            listener.sk().as_ptr(),
-            bindings::SDP_CONST_GFP_KERNEL,
-            false,
-        )
-    };
-    let raw = NonNull::new(raw).ok_or(ENOMEM)?;
+    let raw = accept_queue::clone_sock(listener)?;
     // SAFETY: The clone is of this module's proto, and no other thread has access to it; the
     // handlers are those of sockets. One of its two references is taken over here; the other
     // belongs to the connection, until its teardown.

@@ -3,6 +3,8 @@
 //! The connections of a listener: the queue, and how connections are added to it.
 //! [`accept`](crate::sdp::cm::accept) removes them.
 
+use core::ptr::NonNull;
+
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 use kernel::sync::Arc;
@@ -16,6 +18,7 @@ use super::sock::{
     SdpSock,
     Want, //
 };
+use crate::bindings;
 use crate::inet::sock::Sk;
 use crate::inet::tcp::TcpListener;
 use crate::kern::errno::{
@@ -316,6 +319,24 @@ impl Drop for Reserved<'_> {
         self.0.sk().acceptq_remove();
         queue.fill_places(self.0.sk());
     }
+}
+
+/// A copy of the listener's `struct sock`, for a new connection. The caller must initialise the
+/// copy, and has both of its references.
+///
+/// # Errors
+///
+/// `ECONNREFUSED` if the listener was closed, `ENOMEM`.
+pub(crate) fn clone_sock(listener: &SdpSock) -> Result<NonNull<bindings::sock>> {
+    let queue = listener.accepts.lock();
+    if queue.closed {
+        return Err(ECONNREFUSED);
+    }
+    // SAFETY: Only sends of a connection give the socket a page, and the page is freed when the
+    // connection has ended and the socket is used again: the socket had none when it became a
+    // listener. It cannot become a connection during the call: before this, the code that ends the
+    // listening closes the queue, which is locked here.
+    unsafe { listener.sk().clone_listener() }.ok_or(ENOMEM)
 }
 
 /// Takes a place in the backlog for a connection that is to be set up: a free place, or that of a
