@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Inline functions and macros of the network core, made callable. No logic. */
+/* Inline functions, macros and fields of the network core, made callable. No logic. */
 
 #include <linux/bpf-cgroup.h>
 #include <linux/inetdevice.h>

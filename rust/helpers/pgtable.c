@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Inline functions and macros for page tables and the pages in them. No logic. */
+/* Inline functions, macros and fields for page tables and the pages in them. No logic. */
 
 #include <linux/highmem.h>
 #include <linux/mm.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0
-/* Inline functions and macros of the RDMA core, made callable. No logic. */
+/* Inline functions, macros and fields of the RDMA core, made callable. No logic. */
 
 #include <linux/cpumask.h>
 #include <rdma/ib_verbs.h>
