@@ -735,3 +735,21 @@ impl Mapped<'_, Simple<'_>> {
         })
     }
 }
+
+/// Does not compile if [`Away::give_back`] or [`Mapped::restore`] exists for an [`Area`], which may
+/// be of any kind: a method of the type itself is preferred to that of the trait, and has another
+/// result.
+const _: fn(&Away<'_, Area<'_>>, &Mapped<'_, Area<'_>>, Ours) = |away, mapped, ours| {
+    struct Refused;
+    trait UnlessGiven {
+        fn give_back(&self) -> Refused {
+            Refused
+        }
+        fn restore(&self, _: Ours) -> Refused {
+            Refused
+        }
+    }
+    impl<A> UnlessGiven for Away<'_, A> {}
+    impl<A> UnlessGiven for Mapped<'_, A> {}
+    let (Refused, Refused) = (away.give_back(), mapped.restore(ours));
+};
