@@ -26,8 +26,8 @@
 //! - [`early`]: whether a receive returns before its bytes have arrived.
 //! - [`urgent`]: the urgent byte, both sides.
 //! - [`choice`]: the path of a send, by copy or without; with [`split`] for unaligned buffers and
-//!   [`pause`] for programs that touch memory while it is being sent, and [`trial`] for the
-//!   comparison of both by the time that sends take.
+//!   [`pause`] for programs that touch memory while it is being sent, and [`trial`] to
+//!   measure which path is the fastest.
 //! - [`violation`]: every way in which a peer may break the protocol.
 //!
 //! `Documentation/protocol.rst` describes the protocol.

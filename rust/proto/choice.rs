@@ -4,8 +4,7 @@
 
 use super::{
     hello::Features,
-    source::NotYet,
-    trial::Way, //
+    source::NotYet, //
 };
 
 /// The size in bytes of the smallest piece of a send, of the smallest buffer of a reader, and of
@@ -244,9 +243,10 @@ pub struct Sending {
     pub memory: MemoryKind,
     /// The user's choice.
     pub wanted: Wanted,
-    /// The way that is the fastest by measurement, or that is being measured; `None` if such sends
-    /// are not compared. Decides with [`Wanted::Automatic`] only.
-    pub measured: Option<Way>,
+    /// The path that is the fastest by measurement, or that is being measured
+    /// ([`super::trial::Trials::path`]); `None` if such sends are not compared. Decides with
+    /// [`Wanted::Automatic`] only.
+    pub measured: Option<Path>,
     /// The features that both sides agreed on.
     pub features: Features,
     /// Whether the send may wait.
@@ -267,7 +267,7 @@ pub type Possible = Result<(), Option<Reason>>;
 /// The bytes that go by copy, if the path is [`Path::Copy`].
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Copied {
-    /// The piece: the next one may go another way.
+    /// The piece: the next one may take another path.
     Piece,
     /// The rest of the send.
     Rest,
@@ -328,12 +328,12 @@ pub fn choose(sending: &Sending) -> Choice {
     }
 }
 
-/// The properties of a send of memory that needs no protection: the program does not change the
-/// memory until a notification comes (MSG_ZEROCOPY), or the bytes are in pages of files and pipes
-/// (sendfile(), splice()).
+/// The properties of the next piece of a send of memory that needs no protection: the program does
+/// not change the memory until a notification comes (MSG_ZEROCOPY), or the bytes are in pages of
+/// files and pipes (sendfile(), splice()).
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Lending {
-    /// Bytes of the next piece; 0 if its memory cannot be pinned.
+pub struct LentPiece {
+    /// Bytes of the piece; 0 if its memory cannot be pinned.
     pub piece_bytes: u64,
     /// Whether the program has asked that nothing is copied, by MSG_ZEROCOPY.
     pub asked: bool,
@@ -349,27 +349,27 @@ pub struct Lending {
 /// Whether the next piece of such a send can go by [`Path::Asynchronous`], or, where a reader of
 /// the peer waits for it, by [`Path::SinkWrite`].
 ///
-/// If the program has asked ([`Lending::asked`]), neither the user's choice nor the threshold
+/// If the program has asked ([`LentPiece::asked`]), neither the user's choice nor the threshold
 /// decides, with one exception: the choice of [`Path::Copy`]. The choice of [`Path::Synchronous`]
 /// has no effect then, because the call returns at once and waits for nothing.
 ///
 /// # Errors
 ///
 /// As [`Possible`].
-pub fn may_lend(lending: &Lending) -> Possible {
-    let piece_bytes = lending.piece_bytes;
+pub fn may_lend(piece: &LentPiece) -> Possible {
+    let piece_bytes = piece.piece_bytes;
     let least_bytes = u64::from(MIN_UNCOPIED_BYTES);
-    let least = match lending.wanted {
+    let least = match piece.wanted {
         Wanted::Only(Path::Copy) => None,
-        Wanted::Only(path) => (lending.asked || path == Path::Asynchronous).then_some(least_bytes),
-        Wanted::Automatic if lending.asked => Some(least_bytes),
-        Wanted::Automatic => match lending.threshold_bytes {
+        Wanted::Only(path) => (piece.asked || path == Path::Asynchronous).then_some(least_bytes),
+        Wanted::Automatic if piece.asked => Some(least_bytes),
+        Wanted::Automatic => match piece.threshold_bytes {
             0 => None,
             bytes => Some(bytes.max(least_bytes)),
         },
     };
     let least = least.ok_or(None)?;
-    let agreed = lending.features.contains(Features::SOURCE);
+    let agreed = piece.features.contains(Features::SOURCE);
     require(agreed, Reason::NotAgreed)?;
     require(piece_bytes > 0, Reason::NotPinnable)?;
     require(piece_bytes >= least, Reason::BelowThreshold)
@@ -475,17 +475,19 @@ fn admitted(sending: &Sending, path: Path) -> Possible {
 /// Whether no other path is faster by measurement.
 fn not_slower(sending: &Sending, path: Path) -> Possible {
     let is_slower = sending.wanted == Wanted::Automatic
-        && sending.measured.is_some_and(|way| !admits(way, path));
+        && sending
+            .measured
+            .is_some_and(|measured| !admits(measured, path));
     require(!is_slower, Reason::Slower)
 }
 
-/// Whether a send that goes this way, by measurement, may take the path.
-fn admits(way: Way, path: Path) -> bool {
-    match way {
-        Way::Copy => path == Path::Copy,
-        Way::Synchronous => path == Path::Synchronous,
-        Way::Asynchronous => path != Path::SinkWrite,
-        Way::Sink => true,
+/// Whether a send may take the path if `measured` is the fastest path, or the one being measured.
+fn admits(measured: Path, path: Path) -> bool {
+    match measured {
+        Path::Copy => path == Path::Copy,
+        Path::Synchronous => path == Path::Synchronous,
+        Path::Asynchronous => path != Path::SinkWrite,
+        Path::SinkWrite => true,
     }
 }
 

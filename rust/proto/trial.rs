@@ -1,105 +1,95 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The fastest way for a connection's sends, by measurement.
+//! Measures which path is the fastest for the sends of a connection.
 //!
-//! The cost of each way depends on the adapter, the processor and the size of the sends, so the
-//! time that the calls take decides. Sends of about one size are a class, and the sends of a class
-//! go one way until [`WINDOW_BYTES`] have been measured. The record of each way is an average in
-//! which later measurements count more, and the sends go the way with the shortest time. Sends
-//! without a copy may take up to [`MARGIN_PERCENT`] percent of the time of sends by copy, because
-//! the processor is free while the adapter reads.
+//! The cost of a path depends on the adapter, the processor and the size of the sends, so the time
+//! of the calls decides. Sends of about the same size form a class. All sends of a class take one
+//! path until a window of at least [`WINDOW_BYTES`] has been measured. For each path, the class has
+//! an average of the times of its windows, in which later windows have more weight. The sends take
+//! the path with the shortest time. The time of sends without a copy may be up to
+//! [`MARGIN_PERCENT`] percent of the time of sends by copy, because the processor is free while the
+//! adapter reads the bytes.
 //!
-//! All ways are tried one after the other at the beginning, the first one only for a short look
-//! ([`LOOK_BYTES`]). Later, one way is tried after [`HOLD_MIN`] bytes, and each trial makes this
-//! distance [`HOLD_FACTOR`] times as long, up to [`HOLD_MAX`]; a trial that has lost much puts the
-//! next one off for longer ([`HOLD_LOST`]). A trial ends early if it takes more than [`HOPELESS`]
-//! times as long as the fastest way.
+//! A trial measures a path. At the beginning, a class tries all paths one after the other, the
+//! first path only for a short window ([`SHORT_WINDOW_BYTES`]). Then one path is tried after an
+//! interval of [`INTERVAL_MIN_BYTES`]. Each trial makes the next interval [`INTERVAL_FACTOR`] times
+//! as long, up to [`INTERVAL_MAX_BYTES`]. The interval is longer after a trial of a slow path
+//! ([`INTERVAL_PER_LOST`]). A trial ends after a short window if the path takes more than
+//! [`MUCH_SLOWER`] times as long as the fastest path.
 //!
-//! The first sends after a change are not measured: sends of each way wait for the bytes that were
-//! sent before the change. The first sends of a connection, and later sends by copy, seem fast
-//! until the buffers of both sides are full ([`FILL_BYTES`]) or the peer holds adverts
-//! ([`FILL_SENDS`]), so these sends are not measured either.
+//! The first sends after a change of the path are not measured, because they wait for the bytes
+//! that were sent before the change. The first sends of a connection, and the first sends by copy
+//! after a change, seem fast until the buffers of both sides are full ([`FILL_BYTES`]) or the peer
+//! can hold no further advert ([`FILL_SENDS`]). These sends are not measured either.
 //!
-//! The time of calls includes the time between them, up to [`GAP_MOST`] times their own: what the
-//! kernel does meanwhile for the bytes delays the program, too. The rest of a longer time between
-//! calls is that of the program, and does not count. What is not known is the work of the receiver,
-//! as far as this does not slow down the sender.
+//! The time of a call includes the time until the next call, up to [`GAP_FACTOR`] times the time of
+//! the calls themselves, because the kernel processes the bytes in this time too, and delays the
+//! program. The program causes longer gaps itself, so the rest of a gap does not count. Work of the
+//! peer's processor only counts if it delays the sender.
 
-/// The number of bytes by which a way is measured, at least.
+use super::choice::Path;
+
+/// The minimum number of bytes in a window.
 pub const WINDOW_BYTES: u64 = 4 << 20;
-/// The number of sends by which a way is measured, at least.
+/// The minimum number of sends in a window.
 pub const WINDOW_SENDS: u32 = 4;
-/// Bytes after which a trial may be given up, and after which the first way is compared.
-pub const LOOK_BYTES: u64 = 1 << 19;
-/// The number of sends for the same, unless they have [`WINDOW_BYTES`].
-pub const LOOK_SENDS: u32 = 2;
-/// A trial ends early if it takes more than this many times as long as the fastest way.
-pub const HOPELESS: u64 = 2;
+/// The minimum number of bytes in a short window, by which the first path is measured, and after
+/// which a trial of a slow path ends.
+pub const SHORT_WINDOW_BYTES: u64 = 1 << 19;
+/// The minimum number of sends in a short window, unless they have [`WINDOW_BYTES`].
+pub const SHORT_WINDOW_SENDS: u32 = 2;
+/// A path is much slower than another one if it takes more than this many times as long.
+pub const MUCH_SLOWER: u64 = 2;
 /// The time between calls counts up to this many times the time of the calls.
-pub const GAP_MOST: u64 = 8;
-/// Bytes that the buffers of both sides hold, by default.
+pub const GAP_FACTOR: u64 = 8;
+/// The number of bytes that the buffers of both sides hold, by default.
 pub const FILL_BYTES: u64 = 4 << 20;
 /// The number of sends after which the first sends without a copy are measured, unless the sends
 /// have more than [`FILL_BYTES`].
 pub const FILL_SENDS: u64 = 16;
-/// Bytes from one trial to the next.
-pub const HOLD_MIN: u64 = 32 << 20;
-/// The longest such distance, unless a trial has lost more ([`HOLD_LOST`]).
-pub const HOLD_MAX: u64 = 1 << 30;
-/// The growth of the distance with each trial.
-pub const HOLD_FACTOR: u64 = 2;
-/// The distance is at least this many times the bytes that a trial has lost: those that the fastest
-/// way would have sent meanwhile.
-pub const HOLD_LOST: u64 = 64;
-/// A trial loses at most this many times the bytes that it measures.
-pub const LOST_MOST: u64 = 16;
-/// The number of sends that may not wait, one after the other, after which the class does not go
-/// synchronously any more.
-pub const REFUSED_MOST: u32 = 64;
-/// The time of sends without a copy in percent of the time of sends by copy, up to which they are
-/// preferred.
+/// The number of bytes between the first trials and the next one.
+pub const INTERVAL_MIN_BYTES: u64 = 32 << 20;
+/// The maximum number of bytes between two trials, except after a trial of a slow path
+/// ([`INTERVAL_PER_LOST`]).
+pub const INTERVAL_MAX_BYTES: u64 = 1 << 30;
+/// The growth of the interval with each trial.
+pub const INTERVAL_FACTOR: u64 = 2;
+/// The minimum interval after a trial, in bytes for each lost byte: the fastest path would have
+/// sent the lost bytes in addition during the trial.
+pub const INTERVAL_PER_LOST: u64 = 64;
+/// The maximum number of lost bytes, in bytes for each byte that the trial has measured.
+pub const LOST_FACTOR: u64 = 16;
+/// The number of successive calls that must not wait after which the class stops taking
+/// [`Path::Synchronous`].
+pub const REFUSED_MAX: u32 = 64;
+/// The maximum time of sends without a copy that are preferred to sends by copy, in percent of the
+/// time of sends by copy.
 pub const MARGIN_PERCENT: u64 = 105;
 
-/// Sends of less than twice this size are in the first class; each further class begins at twice
-/// the size of the class before it.
+/// Sends of less than twice this size, in bytes, are in the first class. Each further class begins
+/// at twice the size of the class before it.
 const FIRST_CLASS: u64 = 1 << 16;
-/// The number of classes. The last one has no largest size.
+/// The number of classes. The last one has no maximum size.
 const CLASSES: usize = 8;
 
-/// A way for the bytes of a send.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-#[repr(usize)]
-pub enum Way {
-    /// Through buffers of both sides.
-    Copy,
-    /// Without a copy. The send waits until the adapter has read the bytes.
-    Synchronous,
-    /// Without a copy. The send returns while the adapter reads the bytes.
-    Asynchronous,
-    /// Into the buffer of a reader that waits. If none waits, as [`Self::Asynchronous`].
-    Sink,
-}
+/// The path of the first sends.
+pub const FIRST: Path = Path::SinkWrite;
 
-/// The way of the first sends.
-pub const FIRST: Way = Way::Sink;
-/// The ways in the order in which they are tried: each at the place of its number.
-const TRIED: [Way; 4] = [Way::Copy, Way::Synchronous, Way::Asynchronous, Way::Sink];
-
-/// Sends, and the time that they took.
+/// Measured sends, which took the same path.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-struct Sum {
+struct Window {
     sends: u32,
     bytes: u64,
     /// The time of the calls, in nanoseconds.
     ns: u64,
-    /// The time between them.
+    /// The time between the calls, in nanoseconds.
     gap_ns: u64,
 }
 
-impl Sum {
+impl Window {
     /// The time that counts, in nanoseconds.
     fn time(self) -> u64 {
-        let gap_ns = self.gap_ns.min(self.ns.saturating_mul(GAP_MOST));
+        let gap_ns = self.gap_ns.min(self.ns.saturating_mul(GAP_FACTOR));
         self.ns.saturating_add(gap_ns)
     }
 
@@ -111,12 +101,13 @@ impl Sum {
             .unwrap_or(0)
     }
 
-    /// The number of bytes more that a way which takes `ns_per_mib` sends in the same time. A time
-    /// of more than [`LOST_MOST`] times as long is none of the way: the reader has paused.
+    /// The number of bytes by which a path that takes `ns_per_mib` exceeds the bytes of the window
+    /// in the same time. If the result were more than [`LOST_FACTOR`] times the bytes of the
+    /// window, the path would not be the cause: the reader has paused.
     fn lost_at(self, ns_per_mib: u64) -> u64 {
         let bytes = self.time().saturating_mul(1 << 20).checked_div(ns_per_mib);
         let lost = bytes.unwrap_or(0).saturating_sub(self.bytes);
-        lost.min(self.bytes.saturating_mul(LOST_MOST))
+        lost.min(self.bytes.saturating_mul(LOST_FACTOR))
     }
 
     fn add(&mut self, bytes: u64, times: Times) {
@@ -126,120 +117,125 @@ impl Sum {
         self.gap_ns = self.gap_ns.saturating_add(times.gap_ns);
     }
 
-    const fn is_window(self) -> bool {
+    const fn is_full(self) -> bool {
         self.bytes >= WINDOW_BYTES && self.sends >= WINDOW_SENDS
     }
 
-    const fn is_look(self) -> bool {
-        self.bytes >= LOOK_BYTES && self.sends >= LOOK_SENDS || self.bytes >= WINDOW_BYTES
-    }
-
-    /// Whether these sends take so much longer than the best way that the trial is given up.
-    fn is_hopeless(self, best_ns: u64) -> bool {
-        self.is_look() && is_far(self.ns_per_mib(), best_ns)
+    /// Whether the window is at least a short one.
+    const fn is_short(self) -> bool {
+        self.bytes >= SHORT_WINDOW_BYTES && self.sends >= SHORT_WINDOW_SENDS
+            || self.bytes >= WINDOW_BYTES
     }
 }
 
 /// What the sends of a class do.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Phase {
-    /// They go the way that was measured to be the fastest.
-    Holding,
-    /// They try a way.
-    Trying,
+    /// Until the next trial, they take the path that was measured to be the fastest.
+    Interval,
+    /// They try a path.
+    Trial,
 }
 
-/// The record of sends of about one size.
+/// The measurements of sends of about the same size.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 struct Class {
-    way: Way,
+    path: Path,
     phase: Phase,
     /// The number of bytes of the connection that must have reached the peer before sends are
     /// measured.
     measured_from: u64,
-    window: Sum,
-    /// The time of each way in nanoseconds for a MiB, by its number; `None` before it was tried.
-    times: [Option<u64>; TRIED.len()],
-    /// The place in [`TRIED`] of the next way to try; its length at the end of a round.
+    window: Window,
+    /// The time of each path in nanoseconds for a MiB, by the number of the path; `None` if the
+    /// path has not been measured.
+    times: [Option<u64>; Path::ALL.len()],
+    /// The index in [`Path::ALL`] of the next path to try; its length when all were tried.
     next: usize,
-    /// Bytes until the next trial.
-    hold_left: u64,
-    next_hold: u64,
-    /// The last window took much longer than the record of its way says. A reader that pauses does
-    /// the same, so a second one must follow.
-    is_suspect: bool,
-    /// The number of sends that may not wait since the last synchronous one, while the class goes
-    /// synchronously.
+    /// The number of bytes until the next trial.
+    interval_left: u64,
+    /// The length of the next interval, in bytes.
+    next_interval: u64,
+    /// The last window took much longer than the average of its path. A pause of the reader has the
+    /// same effect, so only a second slow window counts.
+    last_was_slow: bool,
+    /// The number of calls since the last synchronous one that could not be synchronous, because
+    /// they must not wait; counted while the path is [`Path::Synchronous`].
     refused: u32,
 }
 
 impl Class {
     const fn new() -> Self {
         Self {
-            way: FIRST,
-            phase: Phase::Trying,
+            path: FIRST,
+            phase: Phase::Trial,
             measured_from: 0,
-            window: Sum {
+            window: Window {
                 sends: 0,
                 bytes: 0,
                 ns: 0,
                 gap_ns: 0,
             },
-            times: [None; TRIED.len()],
+            times: [None; Path::ALL.len()],
             next: 0,
-            hold_left: 0,
-            next_hold: HOLD_MIN,
-            is_suspect: false,
+            interval_left: 0,
+            next_interval: INTERVAL_MIN_BYTES,
+            last_was_slow: false,
             refused: 0,
         }
     }
 
-    /// The fastest way and its time, in nanoseconds for a MiB; `None` before the first look.
-    fn best(&self) -> Option<(Way, u64)> {
+    /// The fastest path and its time, in nanoseconds for a MiB; `None` until the first path has
+    /// been measured.
+    fn best(&self) -> Option<(Path, u64)> {
         self.best_of(|_| true)
     }
 
-    /// As [`Self::best`], of these ways.
-    fn best_of(&self, admits: impl Fn(Way) -> bool) -> Option<(Way, u64)> {
-        let times = TRIED.iter().zip(self.times);
-        let known = times.filter_map(|(way, ns)| Some((*way, ns?)));
-        // Of ways that take as long, the last one: it occupies the program the least.
-        let admitted = known.filter(|(way, _)| admits(*way)).rev();
-        admitted.min_by_key(|&(way, ns)| {
-            ns.saturating_mul(match way {
-                Way::Copy => MARGIN_PERCENT,
-                Way::Synchronous | Way::Asynchronous | Way::Sink => 100,
+    /// The fastest of the paths that `admits` admits, as [`Self::best`].
+    fn best_of(&self, admits: impl Fn(Path) -> bool) -> Option<(Path, u64)> {
+        let times = Path::ALL.iter().zip(self.times);
+        let known = times.filter_map(|(path, ns)| Some((*path, ns?)));
+        // min_by_key() returns the first of equal elements. Of equally fast paths, the later one in
+        // Path::ALL needs less time of the program's thread.
+        let admitted = known.filter(|(path, _)| admits(*path)).rev();
+        admitted.min_by_key(|&(path, ns)| {
+            ns.saturating_mul(match path {
+                Path::Copy => MARGIN_PERCENT,
+                Path::Synchronous | Path::Asynchronous | Path::SinkWrite => 100,
             })
         })
     }
 
-    fn turn(&mut self, way: Way, phase: Phase, sent: u64) {
+    /// Begins a phase, with a new window. `sent` is the number of bytes that the connection has
+    /// sent.
+    fn begin(&mut self, path: Path, phase: Phase, sent: u64) {
         self.phase = phase;
-        self.window = Sum::default();
-        self.is_suspect = false;
-        if way == self.way {
+        self.window = Window::default();
+        self.last_was_slow = false;
+        if path == self.path {
             return;
         }
-        self.way = way;
-        self.measured_from = match way {
-            Way::Copy => sent.saturating_add(FILL_BYTES),
-            Way::Synchronous | Way::Asynchronous | Way::Sink => sent,
+        self.path = path;
+        self.measured_from = match path {
+            Path::Copy => sent.saturating_add(FILL_BYTES),
+            Path::Synchronous | Path::Asynchronous | Path::SinkWrite => sent,
         };
     }
 
-    /// Whether the first trials, which follow each other, are not over yet.
+    /// Whether the first trials, which follow each other without intervals, have not ended yet.
     const fn is_first_round(&self) -> bool {
-        self.next_hold == HOLD_MIN
+        self.next_interval == INTERVAL_MIN_BYTES
     }
 
-    /// Tries the next way that is not `best`; `false` after the last one.
-    fn try_next(&mut self, best: Way, best_ns: u64, sent: u64) -> bool {
-        while let Some((&way, time)) = TRIED.get(self.next).zip(self.times.get(self.next)) {
+    /// Begins a trial of the next path other than `best`; returns false if no path is left.
+    fn try_next(&mut self, best: Path, best_ns: u64, sent: u64) -> bool {
+        while let Some((&path, time)) = Path::ALL.get(self.next).zip(self.times.get(self.next)) {
             self.next = self.next.saturating_add(1);
-            // The first look may have said enough about the first way.
-            let is_known = self.is_first_round() && time.is_some_and(|ns| is_far(ns, best_ns));
-            if way != best && !is_known {
-                self.turn(way, Phase::Trying, sent);
+            // In the first round, only the first path has a time already, from a short window. If
+            // the path is much slower than the best one, a full window would not change the result.
+            let is_known =
+                self.is_first_round() && time.is_some_and(|ns| is_much_slower(ns, best_ns));
+            if path != best && !is_known {
+                self.begin(path, Phase::Trial, sent);
                 return true;
             }
         }
@@ -255,74 +251,81 @@ impl Class {
         if self.is_first_round() && self.try_next(best, best_ns, sent) {
             return;
         }
-        self.hold_left = self.next_hold.max(lost.saturating_mul(HOLD_LOST));
-        self.next_hold = self.next_hold.saturating_mul(HOLD_FACTOR).min(HOLD_MAX);
-        self.turn(best, Phase::Holding, sent);
+        self.interval_left = self
+            .next_interval
+            .max(lost.saturating_mul(INTERVAL_PER_LOST));
+        self.next_interval = self
+            .next_interval
+            .saturating_mul(INTERVAL_FACTOR)
+            .min(INTERVAL_MAX_BYTES);
+        self.begin(best, Phase::Interval, sent);
     }
 
-    /// The way of a send. As [`Trials::way`].
-    fn way(&self, may_wait: bool) -> Way {
-        if may_wait || self.way != Way::Synchronous {
-            return self.way;
+    /// As [`Trials::path`].
+    fn path(&self, may_wait: bool) -> Path {
+        if may_wait || self.path != Path::Synchronous {
+            return self.path;
         }
-        let other = self.best_of(|way| way != Way::Synchronous);
-        other.map_or(FIRST, |(way, _)| way)
+        let other = self.best_of(|path| path != Path::Synchronous);
+        other.map_or(FIRST, |(path, _)| path)
     }
 
-    /// Counts a call that did not go synchronously, because it may not wait. After many such calls,
-    /// none of which was measured, the class goes another way.
+    /// Counts a call that could not be synchronous, because it must not wait. Such calls are not
+    /// measured. After many of them, the class takes another path.
     fn on_refused(&mut self, sent: u64) {
         self.refused = self.refused.saturating_add(1);
-        if self.refused < REFUSED_MOST {
+        if self.refused < REFUSED_MAX {
             return;
         }
         self.refused = 0;
-        if self.phase == Phase::Trying {
+        if self.phase == Phase::Trial {
             self.end_trial(sent);
             return;
         }
-        if let Some(time) = self.times.get_mut(Way::Synchronous as usize) {
+        if let Some(time) = self.times.get_mut(Path::Synchronous as usize) {
             *time = None;
         }
         if let Some((best, _)) = self.best() {
-            self.turn(best, Phase::Holding, sent);
+            self.begin(best, Phase::Interval, sent);
         }
     }
 
-    /// Records the time of the window: one of `parts` parts of the new record, unless the cost has
-    /// changed since the former one.
+    /// Adds the time of the window to the average of the path, with the weight 1/`parts`. If one of
+    /// the two times is much longer than the other one, the cost has changed, and the time of the
+    /// window replaces the average.
     fn record(&mut self, parts: u64) {
         let new = self.window.ns_per_mib();
-        if let Some(time) = self.times.get_mut(self.way as usize) {
+        if let Some(time) = self.times.get_mut(self.path as usize) {
             let part = |ns: u64| ns.checked_div(parts).unwrap_or(ns);
-            let mixed = |old: u64| old.saturating_sub(part(old)).saturating_add(part(new));
-            let old = time.filter(|old| !is_far(*old, new) && !is_far(new, *old));
-            *time = Some(old.map_or(new, mixed));
+            let average = |old: u64| old.saturating_sub(part(old)).saturating_add(part(new));
+            let old = time.filter(|old| !is_much_slower(*old, new) && !is_much_slower(new, *old));
+            *time = Some(old.map_or(new, average));
         }
     }
 
-    /// As [`Self::record`], while the way is the fastest. A window that takes much longer is only
-    /// recorded if another one follows.
-    fn record_held(&mut self) {
-        let old = self.times.get(self.way as usize).copied().flatten();
-        let is_far = old.is_some_and(|old| is_far(self.window.ns_per_mib(), old));
-        if !is_far || self.is_suspect {
+    /// As [`Self::record`], during an interval. A window that is much slower than the average only
+    /// counts if the window before it was, too.
+    fn record_in_interval(&mut self) {
+        let old = self.times.get(self.path as usize).copied().flatten();
+        let is_slow = old.is_some_and(|old| is_much_slower(self.window.ns_per_mib(), old));
+        if !is_slow || self.last_was_slow {
             self.record(4);
         }
-        self.is_suspect = is_far && !self.is_suspect;
+        self.last_was_slow = is_slow && !self.last_was_slow;
     }
 
     fn on_send(&mut self, call: &Call, times: Times) {
-        if call.way != self.way {
-            // Otherwise a call of another thread has changed the way since this one began.
-            if self.way == Way::Synchronous {
+        if call.path != self.path {
+            // The call must not wait and the path of the class is synchronous, or the path of the
+            // class has changed during the call, because another thread has sent meanwhile.
+            if self.path == Path::Synchronous {
                 self.on_refused(call.sent);
             }
             return;
         }
         self.refused = 0;
-        if self.phase == Phase::Holding {
-            self.hold_left = self.hold_left.saturating_sub(call.bytes);
+        if self.phase == Phase::Interval {
+            self.interval_left = self.interval_left.saturating_sub(call.bytes);
         }
         let best = self.best();
         let filled = match best {
@@ -333,40 +336,43 @@ impl Class {
             return;
         }
         self.window.add(call.bytes, times);
-        let is_enough = best.is_none_or(|(_, ns)| self.window.is_hopeless(ns));
         match self.phase {
-            Phase::Trying if self.window.is_window() || self.window.is_look() && is_enough => {
-                self.record(2);
-                self.end_trial(call.sent);
+            Phase::Trial => {
+                let ends_early =
+                    best.is_none_or(|(_, ns)| is_much_slower(self.window.ns_per_mib(), ns));
+                if self.window.is_full() || self.window.is_short() && ends_early {
+                    self.record(2);
+                    self.end_trial(call.sent);
+                }
             }
-            Phase::Holding if self.window.is_window() => {
-                self.record_held();
-                self.window = Sum::default();
+            Phase::Interval if self.window.is_full() => {
+                self.record_in_interval();
+                self.window = Window::default();
                 let Some((best, best_ns)) = self.best() else {
                     return;
                 };
-                if self.is_suspect {
+                if self.last_was_slow {
                     return;
                 }
-                if self.hold_left > 0 {
-                    self.turn(best, Phase::Holding, call.sent);
+                if self.interval_left > 0 {
+                    self.begin(best, Phase::Interval, call.sent);
                 } else if !self.try_next(best, best_ns, call.sent) {
-                    // The next round.
+                    // All paths were tried: start again with the first one.
                     self.next = 0;
                     self.try_next(best, best_ns, call.sent);
                 }
             }
-            Phase::Trying | Phase::Holding => {}
+            Phase::Interval => {}
         }
     }
 }
 
-/// Whether a time is more than [`HOPELESS`] times as long as another one.
-const fn is_far(ns: u64, other_ns: u64) -> bool {
-    ns > other_ns.saturating_mul(HOPELESS)
+/// Whether a path that takes `ns` is much slower than one that takes `other_ns` ([`MUCH_SLOWER`]).
+const fn is_much_slower(ns: u64, other_ns: u64) -> bool {
+    ns > other_ns.saturating_mul(MUCH_SLOWER)
 }
 
-/// The record of a connection's sends.
+/// The measurements of a connection's sends.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Trials([Class; CLASSES]);
 
@@ -382,10 +388,13 @@ impl Trials {
         Self([Class::new(); CLASSES])
     }
 
-    /// The way of a send of `send_bytes` bytes. A send that may not wait is not synchronous.
-    pub fn way(&self, send_bytes: u64, may_wait: bool) -> Way {
+    /// The path for a send of `send_bytes` bytes: the fastest path, or the path that is being
+    /// measured; never [`Path::Synchronous`] if the send must not wait. If the path is not possible
+    /// (for [`Path::SinkWrite`], because no reader of the peer waits), the send takes another path
+    /// ([`super::choice::choose`]), but its time still counts for this path.
+    pub fn path(&self, send_bytes: u64, may_wait: bool) -> Path {
         let class = self.0.get(class_of(send_bytes));
-        class.map_or(FIRST, |class| class.way(may_wait))
+        class.map_or(FIRST, |class| class.path(may_wait))
     }
 
     /// Records a call.
@@ -399,13 +408,13 @@ impl Trials {
 /// A call that has sent bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Call {
-    /// The number of bytes that it was asked to send.
+    /// The number of bytes that the program passed to the call.
     pub asked_bytes: u64,
-    /// The number of bytes that it has sent.
+    /// The number of bytes that the call has sent.
     pub bytes: u64,
-    /// Their way.
-    pub way: Way,
-    /// The number of bytes that the connection has sent, these included.
+    /// The result of [`Trials::path`] when the call began.
+    pub path: Path,
+    /// The number of bytes that the connection has sent, including the bytes of this call.
     pub sent: u64,
     /// The number of bytes that had reached the peer when the call began.
     pub delivered_before: u64,
@@ -416,7 +425,7 @@ pub struct Call {
 pub struct Times {
     /// The time that the call took.
     pub call_ns: u64,
-    /// The time from its end to the beginning of the connection's next call.
+    /// The time from the end of the call to the beginning of the connection's next call.
     pub gap_ns: u64,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! sendmsg(), and the ways by which bytes are sent.
+//! sendmsg(), and the paths of a send.
 
 mod azsdp;
 mod choose;

@@ -156,9 +156,9 @@ impl Connection {
         }
     }
 
-    /// Whether measurements of sends may decide about their way: only with a hardware adapter, and
+    /// Whether measurements of sends may decide about their path: only with a hardware adapter, and
     /// only if neither the program nor the administrator has chosen.
-    pub(in crate::sdp) fn compares_ways(&self) -> bool {
+    pub(in crate::sdp) fn compares_paths(&self) -> bool {
         self.options.wanted == Wanted::Automatic
             && self.options.zcopy_thresh_bytes == params::ADAPTERS
             && self.link.as_ref().is_some_and(|link| !link.is_software())

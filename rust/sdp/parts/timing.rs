@@ -8,20 +8,21 @@ use kernel::time::{
     Monotonic, //
 };
 
+use crate::proto::choice::Path;
 use crate::proto::trial::{
     Call,
     Times,
-    Trials,
-    Way, //
+    Trials, //
 };
 
-/// The record of which way is the fastest for sends.
+/// Measures which path is the fastest for the sends of a connection.
 pub(in crate::sdp) struct Timing {
     trials: Trials,
     last: Option<Last>,
 }
 
-/// The last call. The time until the next one belongs to it, so the call is recorded then.
+/// The last call. It is recorded when the next call is known, because its time includes the time
+/// until the next call.
 struct Last {
     call: Call,
     call_ns: u64,
@@ -36,13 +37,13 @@ impl Timing {
         }
     }
 
-    /// As [`Trials::way`].
-    pub(in crate::sdp) fn way(&self, bytes: u64, may_wait: bool) -> Way {
-        self.trials.way(bytes, may_wait)
+    /// As [`Trials::path`].
+    pub(in crate::sdp) fn path(&self, bytes: u64, may_wait: bool) -> Path {
+        self.trials.path(bytes, may_wait)
     }
 
-    /// Records a call that has sent bytes. The time since the call before belongs to the call
-    /// before, also if calls between them have sent nothing.
+    /// Records a call that has sent bytes. The time between two such calls belongs to the first
+    /// one, even if other calls between them have sent nothing.
     pub(in crate::sdp) fn record(
         &mut self,
         call: Call,
@@ -52,7 +53,7 @@ impl Timing {
         let ns = |delta: Delta| delta.as_nanos().try_into().unwrap_or(0);
         let mut call_ns: u64 = ns(ended - began);
         if let Some(last) = self.last.take() {
-            // Calls of several threads overlap, and wait for each other: each nanosecond counts
+            // Calls of several threads overlap, and wait for each other. Count each nanosecond
             // once.
             call_ns = call_ns.min(ns(ended - last.ended));
             let times = Times {

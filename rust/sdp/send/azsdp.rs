@@ -23,7 +23,7 @@
 use kernel::prelude::*;
 
 use super::choose::{
-    Ways,
+    Chooser,
     PAGE_SHIFT, //
 };
 use super::sendmsg::Send;
@@ -74,7 +74,7 @@ const PLACES_MS: u32 = 2000;
 /// adverts again.
 const BYTES_BY_COPY: usize = 1 << 20;
 
-impl Ways<'_> {
+impl Chooser<'_> {
     /// Decides how the next bytes go after their memory could not be taken because of `why`:
     /// another way is chosen if the memory cannot be protected, and after an error they go by copy.
     pub(super) fn no_snapshot(&mut self, send: &mut Send<'_>, why: Refused) {
@@ -130,7 +130,7 @@ impl Send<'_> {
         let memory = match memory {
             Ok(memory) => memory,
             Err(e) => {
-                Ways::of(guard).no_snapshot(self, e);
+                Chooser::of(guard).no_snapshot(self, e);
                 return Ok(());
             }
         };
@@ -142,7 +142,7 @@ impl Send<'_> {
         }
         // A reader of the peer may have begun to wait meanwhile.
         poll_cq_if_due(guard);
-        let mut memory = if Ways::of(guard).fits_sink(self, memory.len() as usize) {
+        let mut memory = if Chooser::of(guard).fits_sink(self, memory.len() as usize) {
             self.post_ahead(guard, memory).err()
         } else {
             Some(memory)
@@ -186,9 +186,9 @@ impl Send<'_> {
             let link = guard.conn().link.as_ref();
             let has_room = link.is_some_and(|link| link.has_region_room());
             match (&self.lending, taken) {
-                (None, _) if Ways::of(guard).prefers_sink(self) => return Ok(false),
-                (Some(_), None) if Ways::of(guard).lends_to_sink(self) => return Ok(true),
-                (Some(_), Some(bytes)) if Ways::of(guard).fits_sink(self, bytes) => {
+                (None, _) if Chooser::of(guard).prefers_sink(self) => return Ok(false),
+                (Some(_), None) if Chooser::of(guard).lends_to_sink(self) => return Ok(true),
+                (Some(_), Some(bytes)) if Chooser::of(guard).fits_sink(self, bytes) => {
                     return Ok(true)
                 }
                 _ => {}
@@ -250,7 +250,7 @@ impl Send<'_> {
         if !self.await_advert(guard, Some(len as usize))? {
             return Ok(());
         }
-        if self.lending.is_some() && Ways::of(guard).fits_sink(self, len as usize) {
+        if self.lending.is_some() && Chooser::of(guard).fits_sink(self, len as usize) {
             // A reader of the peer waits by now.
             if let Some(lent) = memory.take() {
                 *memory = self.post_ahead(guard, lent).err();

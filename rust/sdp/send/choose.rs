@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The choice of the way by which the bytes of a send go.
+//! The choice of the path of the bytes of a send.
 
 use kernel::alloc::Flags;
 
@@ -38,8 +38,8 @@ use crate::sdp::parts::send_queue::SendQueue;
 /// An argument of functions in `proto/`, which do not know the machine.
 pub(super) const PAGE_SHIFT: u32 = kernel::page::PAGE_SHIFT as u32;
 
-/// The state that decides which way bytes go, and the counters of ways that were not possible.
-pub(super) struct Ways<'a> {
+/// The state that decides which path bytes take, and the counters of paths that were not possible.
+pub(super) struct Chooser<'a> {
     pub(super) sock: &'a SdpSock,
     /// [`Connection::threshold_bytes`](crate::sdp::conn::connection::Connection::threshold_bytes).
     pub(super) threshold: usize,
@@ -50,7 +50,7 @@ pub(super) struct Ways<'a> {
     counts: &'a mut Counts,
 }
 
-impl<'a> Ways<'a> {
+impl<'a> Chooser<'a> {
     pub(super) fn of(guard: &'a mut SockGuard<'_>) -> Self {
         let sock = guard.sock();
         let conn = guard.conn();
@@ -73,7 +73,7 @@ fn split_next(send: &Send<'_>) -> Split {
     })
 }
 
-impl Ways<'_> {
+impl Chooser<'_> {
     /// Counts bytes that do not go the preferred way, for the reason `why`.
     pub(super) fn count_by_copy(&mut self, why: Reason) {
         let to = (self.sock.sk(), self.sock.stats);
@@ -161,7 +161,7 @@ impl Ways<'_> {
                 (Some(_), Some(why)) => MemoryKind::Unprotectable(why),
             },
             wanted: self.options.wanted,
-            measured: send.timed.as_ref().map(|timed| timed.way),
+            measured: send.timed.as_ref().map(|timed| timed.path),
             features: self.adverts.features,
             blocking: !send.timeo.is_over(),
             may_go_async: sources.is_none_or(|sources| sources.send_pause.may_go_async()),
@@ -169,7 +169,7 @@ impl Ways<'_> {
         }
     }
 
-    /// Chooses the way of the next bytes of a send. If only some of them go by copy, `by_copy` of
+    /// Chooses the path of the next bytes of a send. If only some of them go by copy, `by_copy` of
     /// the send is their number.
     pub(super) fn choose_path(&mut self, send: &mut Send<'_>) -> Path {
         let wanted = self.options.wanted;

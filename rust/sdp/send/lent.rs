@@ -20,7 +20,7 @@
 
 use kernel::prelude::*;
 
-use super::choose::Ways;
+use super::choose::Chooser;
 use super::sendmsg::Send;
 use crate::bindings;
 use crate::inet::sock::Sk;
@@ -31,8 +31,8 @@ use crate::kern::zerocopy::{
 };
 use crate::mm::lent::Lent;
 use crate::proto::choice::{
-    self,
     may_lend,
+    LentPiece,
     Path,
     MIN_UNCOPIED_BYTES, //
 };
@@ -128,8 +128,8 @@ impl Send<'_> {
     }
 }
 
-impl Ways<'_> {
-    /// Chooses the way of the next bytes of a send of memory that needs no protection. If they go
+impl Chooser<'_> {
+    /// Chooses the path of the next bytes of a send of memory that needs no protection. If they go
     /// by copy, `by_copy` of the send is their number.
     pub(super) fn choose_path_of_lent(&mut self, send: &mut Send<'_>) -> Path {
         // Skip empty pieces.
@@ -139,7 +139,7 @@ impl Ways<'_> {
             .lending
             .as_ref()
             .is_some_and(|l| l.notification.is_some());
-        let possible = may_lend(&choice::Lending {
+        let possible = may_lend(&LentPiece {
             piece_bytes: bytes as u64,
             asked,
             wanted: self.options.wanted,
@@ -166,7 +166,7 @@ impl Send<'_> {
         guard: &mut SockOwner<'_>,
         notification: Option<Notification>,
     ) -> Result<Lent> {
-        let most = Ways::of(guard).most_lent(self).min(self.iter.len());
+        let most = Chooser::of(guard).most_lent(self).min(self.iter.len());
         let link = guard.conn().link.as_ref().ok_or(ENOTCONN)?;
         let pages = link.max_region_pages() as usize;
         let stats = guard.stats;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! sendmsg(): sends the bytes of the program's buffers, each piece by the way chosen for it.
+//! sendmsg(): sends the bytes of the program's buffers, each piece on the path chosen for it.
 
 use kernel::prelude::*;
 
-use super::choose::Ways;
+use super::choose::Chooser;
 use super::copy::Copier;
 use super::lent::Lending;
 use super::timed::Timed;
@@ -56,7 +56,7 @@ pub(in crate::sdp) struct Send<'a> {
     pub(in crate::sdp) timeo: Timeout,
     /// Bytes taken from the program for good.
     pub(in crate::sdp) copied: usize,
-    /// The number of bytes that go by copy before another way is considered again.
+    /// The number of bytes that go by copy before the path is chosen again.
     pub(in crate::sdp) by_copy: usize,
     /// Bytes of the whole call.
     pub(in crate::sdp) total: usize,
@@ -67,7 +67,7 @@ pub(in crate::sdp) struct Send<'a> {
     pub(super) lacks_sink: bool,
     /// The send has already waited for a reader of the peer.
     pub(super) sink_awaited: bool,
-    /// Set if the time of the call is compared with the time of sends that go other ways.
+    /// Set if the time of the call is compared with the time of sends on other paths.
     pub(super) timed: Option<Timed>,
 }
 
@@ -209,12 +209,12 @@ impl Send<'_> {
             let sk = guard.sk();
             guard.conn().check_sendable(sk)?;
             let path = match self.lending {
-                Some(_) if self.by_copy == 0 => Ways::of(guard).choose_path_of_lent(self),
+                Some(_) if self.by_copy == 0 => Chooser::of(guard).choose_path_of_lent(self),
                 Some(_) => Path::Copy,
-                None => Ways::of(guard).choose_path(self),
+                None => Chooser::of(guard).choose_path(self),
             };
             match path {
-                Path::Copy if Ways::of(guard).awaits_sink(self) => {
+                Path::Copy if Chooser::of(guard).awaits_sink(self) => {
                     self.await_sink(guard)?;
                     continue;
                 }

@@ -20,7 +20,7 @@
 use kernel::prelude::*;
 
 use super::azsdp::ROOM_MS;
-use super::choose::Ways;
+use super::choose::Chooser;
 use super::sendmsg::Send;
 use super::zsdp::no_pin;
 use crate::kern::errno::ECONNRESET;
@@ -154,7 +154,7 @@ impl Send<'_> {
             if guard.generation() != self.began {
                 return Err(EPIPE);
             }
-            if Ways::of(guard).sink_room() > 0 || self.timeo.is_over() || patience.is_over() {
+            if Chooser::of(guard).sink_room() > 0 || self.timeo.is_over() || patience.is_over() {
                 return Ok(());
             }
             if signal_pending() {
@@ -216,7 +216,7 @@ impl Send<'_> {
     fn post_pieces(&mut self, guard: &mut SockOwner<'_>, pieces: &mut Pieces) -> bool {
         let same = guard.generation() == self.began;
         let may = same && pieces.bytes > 0 && guard.conn().state.can_send();
-        if !may || (Ways::of(guard).sink_room() as usize) < pieces.bytes {
+        if !may || (Chooser::of(guard).sink_room() as usize) < pieces.bytes {
             return false;
         }
         let link = guard.conn().link.as_mut();
@@ -249,7 +249,7 @@ impl Send<'_> {
             pinned: [const { None }; WRITE_PIECES],
             bytes: 0,
         };
-        let room = Ways::of(guard).sink_room() as usize;
+        let room = Chooser::of(guard).sink_room() as usize;
         let link = guard.conn().link.as_ref();
         let pages = link.map_or(0, |link| link.max_region_pages() as usize);
         let (iter, stats) = (&mut self.iter, guard.stats);

@@ -9,7 +9,7 @@
 
 use kernel::prelude::*;
 
-use super::choose::Ways;
+use super::choose::Chooser;
 use super::sendmsg::Send;
 use super::sink_write::WriteRegions;
 use crate::kern::errno::ECONNRESET;
@@ -42,7 +42,7 @@ impl Send<'_> {
     ) -> Result<(), Memory> {
         let len = memory.len();
         let same = guard.generation() == self.began;
-        if !same || !guard.conn().state.can_send() || Ways::of(guard).sink_room() < len {
+        if !same || !guard.conn().state.can_send() || Chooser::of(guard).sink_room() < len {
             return Err(memory);
         }
         if !guard.sk().wmem_schedule(len) {
@@ -85,7 +85,7 @@ impl Send<'_> {
     /// success, and the lock was not held meanwhile.
     pub(super) fn write_ahead(&mut self, guard: &mut SockOwner<'_>) -> bool {
         let (_, flags) = guard.gfp();
-        if !Ways::of(guard).may_write_ahead(self, flags) {
+        if !Chooser::of(guard).may_write_ahead(self, flags) {
             return false;
         }
         let half = Half::TakingMemory;
@@ -96,7 +96,7 @@ impl Send<'_> {
                     give_back_in_turn(guard, memory, Use::OwnWrites(Call::Returns));
                 }
             }
-            Err(e) => Ways::of(guard).no_snapshot(self, e),
+            Err(e) => Chooser::of(guard).no_snapshot(self, e),
         }
         true
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! The time that sends take, which decides about the way of later sends of about the same size.
+//! Measures the time of sends, which decides about the path of later sends of about the same size.
 //!
-//! The time decides only if neither the program nor the administrator has chosen a way, or a
+//! The time only decides if neither the program nor the administrator has chosen a path, or a
 //! minimum size for sends without a copy. Sends whose memory needs no protection (MSG_ZEROCOPY,
-//! sendfile()) and urgent bytes are not compared.
+//! sendfile()) and sends of urgent bytes are not measured.
 
 use kernel::prelude::*;
 use kernel::time::{
@@ -14,43 +14,44 @@ use kernel::time::{
 
 use super::sendmsg::Send;
 use crate::bindings;
+use crate::proto::choice::Path;
 use crate::proto::trial::{
     Call,
-    Way,
     FIRST, //
 };
 use crate::sdp::conn::guard::SockGuard;
 use crate::sdp::parts::timing::Timing;
 
-/// A call whose time is compared.
+/// A call whose time is measured.
 pub(super) struct Timed {
     began: Instant<Monotonic>,
     delivered_before: u64,
-    pub(super) way: Way,
+    /// As [`crate::proto::trial::Trials::path`].
+    pub(super) path: Path,
 }
 
 impl Timed {
-    /// Begins to measure a call; `None` if time does not decide about the way of the call.
+    /// Begins to measure a call; `None` if measurements do not decide about its path.
     pub(super) fn of_call(guard: &mut SockGuard<'_>, send: &Send<'_>) -> Option<Self> {
         let conn = guard.conn();
         let is_plain = send.lending.is_none() && send.flags & bindings::MSG_OOB == 0;
-        if !is_plain || !conn.compares_ways() || send.total < conn.threshold_bytes() as usize {
+        if !is_plain || !conn.compares_paths() || send.total < conn.threshold_bytes() as usize {
             return None;
         }
         let may_wait = !send.timeo.is_over();
         let timing = conn.adverts.timing.as_ref();
-        let way = timing.map_or(FIRST, |timing| timing.way(send.total as u64, may_wait));
+        let path = timing.map_or(FIRST, |timing| timing.path(send.total as u64, may_wait));
         Some(Self {
             began: Instant::now(),
             delivered_before: conn.measured.pacing.pace.delivered(),
-            way,
+            path,
         })
     }
 
     /// Records the time of the call, which is over.
     pub(super) fn end(self, guard: &mut SockGuard<'_>, send: &Send<'_>) {
         let ended = Instant::now();
-        // There is nothing to compare if the peer does not take adverts.
+        // Before the first advert, all sends went by copy: there is nothing to compare.
         let are_used = guard.conn().adverts.are_used();
         if guard.generation() != send.began || send.copied == 0 || !are_used {
             return;
@@ -67,7 +68,7 @@ impl Timed {
             let call = Call {
                 asked_bytes: send.total as u64,
                 bytes: send.copied as u64,
-                way: self.way,
+                path: self.path,
                 sent: delivered.saturating_add(unsent.into()),
                 delivered_before: self.delivered_before,
             };

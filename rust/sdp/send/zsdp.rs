@@ -22,7 +22,7 @@
 use kernel::alloc::Flags;
 use kernel::prelude::*;
 
-use super::choose::Ways;
+use super::choose::Chooser;
 use super::sendmsg::Send;
 use crate::kern::errno::{
     ECONNRESET,
@@ -347,7 +347,7 @@ impl Send<'_> {
             if guard.generation() != self.began {
                 return Err(EPIPE);
             }
-            if out.taken == 0 && Ways::of(guard).prefers_sink(self) {
+            if out.taken == 0 && Chooser::of(guard).prefers_sink(self) {
                 return Ok(());
             }
             let link = guard.conn().link.as_ref();

@@ -18,7 +18,7 @@ use proto_host::proto::{
         Ahead,
         Choice,
         Copied,
-        Lending,
+        LentPiece,
         MemoryKind,
         Path,
         Possible,
@@ -29,7 +29,6 @@ use proto_host::proto::{
     },
     hello::Features,
     source::NotYet,
-    trial::Way,
 };
 use uapi::socket::{
     SDP_MODE_AUTO,
@@ -44,7 +43,7 @@ const SENDING: Sending = Sending {
     page_bytes: 98_304,
     memory: MemoryKind::Untried,
     wanted: Wanted::Automatic,
-    measured: Some(Way::Sink),
+    measured: Some(Path::SinkWrite),
     features: Features::ALL,
     blocking: true,
     may_go_async: true,
@@ -125,7 +124,7 @@ fn reasons_against_all() {
         ..SENDING
     };
     let slower = Sending {
-        measured: Some(Way::Copy),
+        measured: Some(Path::Copy),
         ..SENDING
     };
     let foreign = Sending {
@@ -229,14 +228,14 @@ fn reasons_against_some() {
         ),
         (
             Sending {
-                measured: Some(Way::Synchronous),
+                measured: Some(Path::Synchronous),
                 ..SENDING
             },
             [refused(Reason::Slower), refused(Reason::Slower), ok],
         ),
         (
             Sending {
-                measured: Some(Way::Asynchronous),
+                measured: Some(Path::Asynchronous),
                 ..SENDING
             },
             [refused(Reason::Slower), ok, ok],
@@ -244,7 +243,7 @@ fn reasons_against_some() {
         (
             Sending {
                 wanted: Wanted::Only(Path::Synchronous),
-                measured: Some(Way::Copy),
+                measured: Some(Path::Copy),
                 ..SENDING
             },
             [Err(None), Err(None), ok],
@@ -290,7 +289,7 @@ fn a_forced_path_ignores_only_measurements() {
     for only in Path::ALL {
         let forced = Sending {
             wanted: Wanted::Only(only),
-            measured: Some(Way::Copy),
+            measured: Some(Path::Copy),
             ..SENDING
         };
         assert_eq!(path(forced), only);
@@ -303,7 +302,7 @@ fn a_forced_path_ignores_only_measurements() {
 }
 
 /// A send of memory that needs no protection, which goes without a copy.
-const LENDING: Lending = Lending {
+const LENT_PIECE: LentPiece = LentPiece {
     piece_bytes: 65_536,
     asked: false,
     wanted: Wanted::Automatic,
@@ -323,29 +322,32 @@ fn memory_that_needs_no_protection() {
         (Wanted::Only(Path::SinkWrite), forced, ok),
     ];
     for (wanted, of_files, asked) in modes {
-        let lending = Lending { wanted, ..LENDING };
-        assert_eq!(may_lend(&lending), of_files, "{wanted:?}");
-        let lending = Lending {
+        let piece = LentPiece {
+            wanted,
+            ..LENT_PIECE
+        };
+        assert_eq!(may_lend(&piece), of_files, "{wanted:?}");
+        let piece = LentPiece {
             asked: true,
             // It is for those who have not asked.
             threshold_bytes: 0,
-            ..lending
+            ..piece
         };
-        assert_eq!(may_lend(&lending), asked, "{wanted:?}");
-        let plain = Lending {
+        assert_eq!(may_lend(&piece), asked, "{wanted:?}");
+        let plain = LentPiece {
             features: Features::NONE,
-            ..lending
+            ..piece
         };
         assert_eq!(may_lend(&plain), asked.and(refused(Reason::NotAgreed)));
-        let odd = Lending {
+        let odd = LentPiece {
             piece_bytes: 0,
-            ..lending
+            ..piece
         };
         assert_eq!(may_lend(&odd), asked.and(refused(Reason::NotPinnable)));
         for (piece_bytes, why) in [(16_383, below), (16_384, ok)] {
-            let short = Lending {
+            let short = LentPiece {
                 piece_bytes,
-                ..lending
+                ..piece
             };
             assert_eq!(may_lend(&short), asked.and(why));
         }
@@ -357,12 +359,12 @@ fn memory_that_needs_no_protection() {
         (16_383, 1, below),
         (16_384, 1, ok),
     ] {
-        let lending = Lending {
+        let piece = LentPiece {
             piece_bytes,
             threshold_bytes,
-            ..LENDING
+            ..LENT_PIECE
         };
-        assert_eq!(may_lend(&lending), why, "{lending:?}");
+        assert_eq!(may_lend(&piece), why, "{piece:?}");
     }
 }
 
@@ -420,12 +422,12 @@ const WANTED: [Wanted; 5] = [
     Wanted::Only(Path::SinkWrite),
 ];
 
-const WAYS: [Option<Way>; 5] = [
+const MEASURED: [Option<Path>; 5] = [
     None,
-    Some(Way::Copy),
-    Some(Way::Synchronous),
-    Some(Way::Asynchronous),
-    Some(Way::Sink),
+    Some(Path::Copy),
+    Some(Path::Synchronous),
+    Some(Path::Asynchronous),
+    Some(Path::SinkWrite),
 ];
 
 /// Bytes in whole pages, on both sides of the limit.
@@ -443,7 +445,7 @@ fn sendings() -> impl Iterator<Item = Sending> {
             page_bytes: digits.next(&SIZES),
             memory: digits.next(&MEMORIES),
             wanted: digits.next(&WANTED),
-            measured: digits.next(&WAYS),
+            measured: digits.next(&MEASURED),
             features: Features::from_bits(digits.next(&features)),
             blocking: digits.next(&BOTH),
             may_go_async: digits.next(&BOTH),
@@ -489,10 +491,10 @@ fn every_choice() {
             assert!(sending.page_bytes >= LEAST_BYTES, "{sending:?}");
             let admitted = match sending.measured {
                 _ if sending.wanted != Wanted::Automatic => true,
-                Some(Way::Copy) => false,
-                Some(Way::Synchronous) => path == Path::Synchronous,
-                Some(Way::Asynchronous) => path != Path::SinkWrite,
-                Some(Way::Sink) | None => true,
+                Some(Path::Copy) => false,
+                Some(Path::Synchronous) => path == Path::Synchronous,
+                Some(Path::Asynchronous) => path != Path::SinkWrite,
+                Some(Path::SinkWrite) | None => true,
             };
             assert!(admitted, "{sending:?}");
         }
@@ -514,7 +516,8 @@ fn every_choice() {
             assert!(!waits, "{sending:?}");
         }
     }
-    let all = SIZES.len() * MEMORIES.len() * WANTED.len() * 16 * BLOCKS.len() * WAYS.len() * 3 * 8;
+    let all =
+        SIZES.len() * MEMORIES.len() * WANTED.len() * 16 * BLOCKS.len() * MEASURED.len() * 3 * 8;
     assert_eq!(counts.iter().sum::<usize>(), all);
     assert!(!counts.contains(&0), "each path is chosen");
 }
@@ -613,29 +616,29 @@ fn every_lending() {
     let (mut lent, mut refused) = (0, 0);
     for sending in sendings() {
         for (asked, threshold_bytes) in [(false, 0), (false, 20_000), (true, 0), (true, 20_000)] {
-            let lending = Lending {
+            let piece = LentPiece {
                 piece_bytes: sending.page_bytes,
                 asked,
                 wanted: sending.wanted,
                 threshold_bytes,
                 features: sending.features,
             };
-            let possible = may_lend(&lending);
+            let possible = may_lend(&piece);
             if possible.is_ok() {
                 lent += 1;
-                assert!(lending.features.contains(Features::SOURCE), "{lending:?}");
-                assert!(lending.piece_bytes >= LEAST_BYTES, "{lending:?}");
-                assert!(lending.wanted != Wanted::Only(Path::Copy), "{lending:?}");
-                let asking = Lending {
+                assert!(piece.features.contains(Features::SOURCE), "{piece:?}");
+                assert!(piece.piece_bytes >= LEAST_BYTES, "{piece:?}");
+                assert!(piece.wanted != Wanted::Only(Path::Copy), "{piece:?}");
+                let asking = LentPiece {
                     asked: true,
-                    ..lending
+                    ..piece
                 };
-                assert_eq!(may_lend(&asking), Ok(()), "{lending:?}");
+                assert_eq!(may_lend(&asking), Ok(()), "{piece:?}");
             } else {
                 refused += 1;
             }
-            if possible == Err(None) && lending.wanted == Wanted::Automatic {
-                assert!(!asked && threshold_bytes == 0, "{lending:?}");
+            if possible == Err(None) && piece.wanted == Wanted::Automatic {
+                assert!(!asked && threshold_bytes == 0, "{piece:?}");
             }
         }
     }

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Which way is faster, by measurement.
+//! The measurements that choose the fastest path.
 
 use proptest::prelude::*;
-use proto_host::proto::trial::{
-    Call,
-    Times,
-    Trials,
-    Way,
-    HOLD_MAX, //
+use proto_host::proto::{
+    choice::Path,
+    trial::{
+        Call,
+        Times,
+        Trials,
+        INTERVAL_MAX_BYTES, //
+    },
 };
 
 const MIB: u64 = 1 << 20;
 
-/// The time of a MiB by each way, in nanoseconds.
+/// The time of a MiB on each path, in nanoseconds.
 #[derive(Copy, Clone, Debug)]
 struct Costs {
     copy: u64,
@@ -23,7 +25,7 @@ struct Costs {
 }
 
 impl Costs {
-    /// Nobody waits with a buffer: such sends are asynchronous.
+    /// No reader waits, so sends with [`Path::SinkWrite`] are asynchronous.
     const fn new(copy: u64, synchronous: u64, asynchronous: u64) -> Self {
         Self::with_sinks(copy, synchronous, asynchronous, asynchronous)
     }
@@ -37,12 +39,12 @@ impl Costs {
         }
     }
 
-    const fn of(self, way: Way) -> u64 {
-        match way {
-            Way::Copy => self.copy,
-            Way::Synchronous => self.synchronous,
-            Way::Asynchronous => self.asynchronous,
-            Way::Sink => self.sink,
+    const fn of(self, path: Path) -> u64 {
+        match path {
+            Path::Copy => self.copy,
+            Path::Synchronous => self.synchronous,
+            Path::Asynchronous => self.asynchronous,
+            Path::SinkWrite => self.sink,
         }
     }
 
@@ -54,7 +56,7 @@ impl Costs {
     }
 }
 
-/// Copies are much faster than the other ways.
+/// Copies are much faster than the other paths.
 const FAST_COPIES: Costs = Costs::new(1000, 6000, 6000);
 
 /// A connection. Bytes reach the peer at once.
@@ -62,7 +64,7 @@ struct Stream {
     trials: Trials,
     may_wait: bool,
     sent: u64,
-    /// Bytes by each way.
+    /// The number of bytes on each path, by its number.
     by: [u64; 4],
     /// Without the stalls.
     ns: u64,
@@ -85,26 +87,26 @@ impl Stream {
         }
     }
 
-    /// A call that sends all it is asked to; returns its way.
-    fn send(&mut self, size: u64, costs: Costs) -> Way {
-        let way = self.trials.way(size, self.may_wait);
-        let ns = costs.of(way) * size / MIB;
+    /// A call that sends all it is asked to; returns its path.
+    fn send(&mut self, size: u64, costs: Costs) -> Path {
+        let path = self.trials.path(size, self.may_wait);
+        let ns = costs.of(path) * size / MIB;
         self.sent += size;
         self.ns += ns;
-        self.by[way as usize] += size;
+        self.by[path as usize] += size;
         let call = Call {
             asked_bytes: size,
             bytes: size,
-            way,
+            path,
             sent: self.sent,
             delivered_before: self.sent - size,
         };
         let times = Times {
             call_ns: ns + std::mem::take(&mut self.stall_ns),
-            gap_ns: self.gaps.of(way) * size / MIB,
+            gap_ns: self.gaps.of(path) * size / MIB,
         };
         self.trials.on_send(&call, times);
-        way
+        path
     }
 
     fn send_all(&mut self, bytes: u64, size: u64, costs: Costs) {
@@ -115,34 +117,40 @@ impl Stream {
     }
 
     const fn copied(&self) -> u64 {
-        self.by[Way::Copy as usize]
+        self.by[Path::Copy as usize]
     }
 
-    /// The way of the next send of this size.
-    fn way(&mut self, size: u64) -> Way {
-        self.trials.way(size, self.may_wait)
+    /// The path of the next send of this size.
+    fn path(&mut self, size: u64) -> Path {
+        self.trials.path(size, self.may_wait)
     }
 }
 
 #[test]
 fn the_first_sends_write_to_readers_that_wait() {
     for size in [1, 1 << 16, MIB, 1 << 40, u64::MAX] {
-        assert_eq!(Trials::new().way(size, true), Way::Sink);
-        assert_eq!(Trials::new().way(size, false), Way::Sink);
+        assert_eq!(Trials::new().path(size, true), Path::SinkWrite);
+        assert_eq!(Trials::new().path(size, false), Path::SinkWrite);
     }
 }
 
 #[test]
-fn each_way_can_be_the_fastest() {
+fn each_path_can_be_the_fastest() {
     for (costs, fastest) in [
-        (Costs::new(1000, 1300, 1300), Way::Copy),
-        (Costs::new(1300, 1000, 1300), Way::Synchronous),
-        (Costs::with_sinks(1300, 1300, 1000, 1300), Way::Asynchronous),
-        (Costs::with_sinks(1300, 1300, 1300, 1000), Way::Sink),
-        (Costs::new(1000, 1300, 4000), Way::Copy),
-        (Costs::new(4000, 1000, 4000), Way::Synchronous),
-        (Costs::with_sinks(4000, 4000, 1000, 4000), Way::Asynchronous),
-        (Costs::new(4000, 4000, 1000), Way::Sink),
+        (Costs::new(1000, 1300, 1300), Path::Copy),
+        (Costs::new(1300, 1000, 1300), Path::Synchronous),
+        (
+            Costs::with_sinks(1300, 1300, 1000, 1300),
+            Path::Asynchronous,
+        ),
+        (Costs::with_sinks(1300, 1300, 1300, 1000), Path::SinkWrite),
+        (Costs::new(1000, 1300, 4000), Path::Copy),
+        (Costs::new(4000, 1000, 4000), Path::Synchronous),
+        (
+            Costs::with_sinks(4000, 4000, 1000, 4000),
+            Path::Asynchronous,
+        ),
+        (Costs::new(4000, 4000, 1000), Path::SinkWrite),
     ] {
         let mut stream = Stream::new();
         stream.send_all(1000 * MIB, 1 << 17, costs);
@@ -173,7 +181,7 @@ fn the_first_second_is_not_lost() {
 }
 
 #[test]
-fn a_trial_that_is_hopeless_costs_little() {
+fn a_trial_of_a_much_slower_path_costs_little() {
     let mut stream = Stream::new();
     stream.send_all(16 * MIB, 1 << 16, FAST_COPIES);
     stream.by = [0; 4];
@@ -181,7 +189,7 @@ fn a_trial_that_is_hopeless_costs_little() {
     stream.ns = 0;
     stream.send_all(1000 * MIB, 1 << 16, FAST_COPIES);
     assert!(stream.ns < 1_025 * 1000, "{} ns", stream.ns);
-    // Another way was tried.
+    // Another path was tried.
     assert!(stream.copied() < stream.sent);
 }
 
@@ -196,29 +204,29 @@ fn without_a_copy_is_preferred_if_all_take_about_as_long() {
 fn what_changes_is_noticed() {
     let mut stream = Stream::new();
     stream.send_all(20 * MIB, 1 << 18, FAST_COPIES);
-    assert_eq!(stream.way(1 << 18), Way::Copy);
-    stream.send_all(2 * HOLD_MAX, 1 << 18, Costs::new(1000, 700, 500));
-    assert_eq!(stream.way(1 << 18), Way::Sink);
+    assert_eq!(stream.path(1 << 18), Path::Copy);
+    stream.send_all(2 * INTERVAL_MAX_BYTES, 1 << 18, Costs::new(1000, 700, 500));
+    assert_eq!(stream.path(1 << 18), Path::SinkWrite);
 }
 
 #[test]
 fn trials_become_rare() {
     let mut stream = Stream::new();
     let mut trials = Vec::new();
-    let mut before = Way::Sink;
-    while stream.sent < 3 * HOLD_MAX {
-        let way = stream.send(MIB, FAST_COPIES);
-        if before == Way::Copy && way != Way::Copy && stream.sent > 30 * MIB {
-            trials.push((stream.sent, way));
+    let mut before = Path::SinkWrite;
+    while stream.sent < 3 * INTERVAL_MAX_BYTES {
+        let path = stream.send(MIB, FAST_COPIES);
+        if before == Path::Copy && path != Path::Copy && stream.sent > 30 * MIB {
+            trials.push((stream.sent, path));
         }
-        before = way;
+        before = path;
     }
     let distances: Vec<u64> = trials
         .windows(2)
         .map(|pair| pair[1].0 - pair[0].0)
         .collect();
     assert!(distances.is_sorted(), "{distances:?}");
-    assert!(trials[0].0 < HOLD_MAX, "{trials:?}");
+    assert!(trials[0].0 < INTERVAL_MAX_BYTES, "{trials:?}");
     assert!((3..=7).contains(&trials.len()), "{trials:?}");
     // They take turns.
     for pair in trials.windows(2) {
@@ -231,9 +239,9 @@ fn sizes_are_compared_for_themselves() {
     let mut stream = Stream::new();
     stream.send_all(40 * MIB, 1 << 16, FAST_COPIES);
     stream.send_all(60 * MIB, MIB, Costs::new(1000, 2000, 300));
-    assert_eq!(stream.way(1 << 16), Way::Copy);
-    assert_eq!(stream.way((1 << 17) - 1), Way::Copy);
-    assert_eq!(stream.way(MIB), Way::Sink);
+    assert_eq!(stream.path(1 << 16), Path::Copy);
+    assert_eq!(stream.path((1 << 17) - 1), Path::Copy);
+    assert_eq!(stream.path(MIB), Path::SinkWrite);
 }
 
 /// A program that waits in poll() instead of send(), and one that changes between the two.
@@ -243,22 +251,22 @@ fn what_may_not_wait_is_not_synchronous() {
     let mut stream = Stream::new();
     stream.may_wait = false;
     while stream.sent < 100 * MIB {
-        assert_ne!(stream.send(1 << 17, fast_waits), Way::Synchronous);
+        assert_ne!(stream.send(1 << 17, fast_waits), Path::Synchronous);
     }
     stream.may_wait = true;
-    stream.send_all(2 * HOLD_MAX, 1 << 17, fast_waits);
-    assert_eq!(stream.way(1 << 17), Way::Synchronous);
+    stream.send_all(2 * INTERVAL_MAX_BYTES, 1 << 17, fast_waits);
+    assert_eq!(stream.path(1 << 17), Path::Synchronous);
     // What follows is measured although it is not synchronous.
     stream.may_wait = false;
     stream.by = [0; 4];
-    stream.send_all(2 * HOLD_MAX, 1 << 17, Costs::new(1000, 500, 6000));
-    assert_eq!(stream.by[Way::Synchronous as usize], 0);
-    assert!(stream.copied() > HOLD_MAX, "{:?}", stream.by);
+    stream.send_all(2 * INTERVAL_MAX_BYTES, 1 << 17, Costs::new(1000, 500, 6000));
+    assert_eq!(stream.by[Path::Synchronous as usize], 0);
+    assert!(stream.copied() > INTERVAL_MAX_BYTES, "{:?}", stream.by);
 }
 
-/// A reader that pauses now and then says nothing about the way of the bytes.
+/// A reader that pauses now and then says nothing about the path of the bytes.
 #[test]
-fn stalls_do_not_drive_the_fastest_way_out() {
+fn stalls_do_not_replace_the_fastest_path() {
     for (size, costs) in [
         (1 << 16, Costs::with_sinks(1600, 10_300, 7750, 12_200)),
         (MIB, Costs::new(6000, 3000, 3000)),
@@ -287,12 +295,12 @@ fn a_stall_in_a_trial_is_not_held_against_others() {
         stream.send_all(stalled << 17, 1 << 17, FAST_COPIES);
         stream.stall_ns = 60_000_000_000;
         stream.send_all(64 * MIB, 1 << 17, FAST_COPIES);
-        stream.send_all(8 * HOLD_MAX, 1 << 17, Costs::new(1000, 2000, 300));
-        assert_ne!(stream.way(1 << 17), Way::Copy, "{stalled}");
+        stream.send_all(8 * INTERVAL_MAX_BYTES, 1 << 17, Costs::new(1000, 2000, 300));
+        assert_ne!(stream.path(1 << 17), Path::Copy, "{stalled}");
     }
 }
 
-/// Sends that may not wait do not change the way of those that may, if they are few.
+/// Sends that may not wait do not change the path of those that may, if they are few.
 #[test]
 fn few_sends_that_may_not_wait_change_nothing() {
     let costs = Costs::new(900, 300, 900);
@@ -318,7 +326,7 @@ fn some_sends_that_may_not_wait_do_not_end_trials() {
             stream.may_wait = number % share != 0;
             stream.send(1 << 17, Costs::new(900, 300, 900));
         }
-        let synchronous = 100 * stream.by[Way::Synchronous as usize] / stream.sent;
+        let synchronous = 100 * stream.by[Path::Synchronous as usize] / stream.sent;
         let most = 100 - 100 / share;
         assert!(
             synchronous * 10 >= most * 9,
@@ -350,16 +358,16 @@ fn bytes_that_fill_buffers_are_no_measurement() {
     let mut stream = Stream::new();
     // By copy the first 4 MiB after each change take no time.
     let mut since_change = 0;
-    let mut before = Way::Sink;
+    let mut before = Path::SinkWrite;
     while stream.sent < 500 * MIB {
         let copy = if since_change < 4 * MIB { 0 } else { 3000 };
-        let way = stream.send(1 << 17, Costs::new(copy, 2000, 1000));
-        since_change = if way == before {
+        let path = stream.send(1 << 17, Costs::new(copy, 2000, 1000));
+        since_change = if path == before {
             since_change + (1 << 17)
         } else {
             0
         };
-        before = way;
+        before = path;
     }
     assert!(stream.copied() < 50 * MIB, "{} MiB", stream.copied() / MIB);
 }
@@ -381,12 +389,12 @@ fn a_call_that_began_before_the_change_says_nothing() {
     let mut stream = Stream::new();
     stream.send_all(30 * MIB, 1 << 16, Costs::new(1000, 3000, 3000));
     let trials = stream.trials;
-    for way in [Way::Synchronous, Way::Asynchronous, Way::Sink] {
+    for path in [Path::Synchronous, Path::Asynchronous, Path::SinkWrite] {
         stream.trials.on_send(
             &Call {
                 asked_bytes: 1 << 16,
                 bytes: 1 << 16,
-                way,
+                path,
                 sent: stream.sent,
                 delivered_before: stream.sent,
             },
@@ -401,7 +409,7 @@ fn a_call_that_began_before_the_change_says_nothing() {
 
 proptest! {
     #[test]
-    fn the_fastest_way_gets_the_most(
+    fn the_fastest_path_gets_the_most(
         size in (1_u64 << 16)..(16 << 20),
         copy in 1000_u64..10_000,
         synchronous in 1000_u64..10_000,
@@ -426,8 +434,8 @@ proptest! {
     ) {
         let mut trials = Trials::new();
         for (asked_bytes, bytes, call_ns, gap_ns, sent, delivered_before, (asked, may_wait)) in calls {
-            let way = if asked { trials.way(asked_bytes, may_wait) } else { Way::Copy };
-            trials.on_send(&Call { asked_bytes, bytes, way, sent, delivered_before }, Times { call_ns, gap_ns });
+            let path = if asked { trials.path(asked_bytes, may_wait) } else { Path::Copy };
+            trials.on_send(&Call { asked_bytes, bytes, path, sent, delivered_before }, Times { call_ns, gap_ns });
         }
     }
 }
