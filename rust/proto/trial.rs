@@ -110,11 +110,11 @@ impl Window {
         lost.min(self.bytes.saturating_mul(LOST_FACTOR))
     }
 
-    fn add(&mut self, bytes: u64, times: Times) {
+    fn add(&mut self, bytes: u64, call_ns: u64, gap_ns: u64) {
         self.sends = self.sends.saturating_add(1);
         self.bytes = self.bytes.saturating_add(bytes);
-        self.ns = self.ns.saturating_add(times.call_ns);
-        self.gap_ns = self.gap_ns.saturating_add(times.gap_ns);
+        self.ns = self.ns.saturating_add(call_ns);
+        self.gap_ns = self.gap_ns.saturating_add(gap_ns);
     }
 
     const fn is_full(self) -> bool {
@@ -314,7 +314,9 @@ impl Class {
         self.last_was_slow = is_slow && !self.last_was_slow;
     }
 
-    fn on_send(&mut self, call: &Call, times: Times) {
+    /// Records a call, and the time until the next one, `gap_ns`.
+    fn on_send(&mut self, last: &Last, gap_ns: u64) {
+        let call = &last.call;
         if call.path != self.path {
             // The call must not wait and the path of the class is synchronous, or the path of the
             // class has changed during the call, because another thread has sent meanwhile.
@@ -335,7 +337,7 @@ impl Class {
         if call.delivered_before < filled {
             return;
         }
-        self.window.add(call.bytes, times);
+        self.window.add(call.bytes, last.call_ns, gap_ns);
         match self.phase {
             Phase::Trial => {
                 let ends_early =
@@ -374,7 +376,19 @@ const fn is_much_slower(ns: u64, other_ns: u64) -> bool {
 
 /// The measurements of a connection's sends.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct Trials([Class; CLASSES]);
+pub struct Trials {
+    classes: [Class; CLASSES],
+    last: Option<Last>,
+}
+
+/// The last call that has sent bytes. It counts when the next call is known, because its time
+/// includes the time until the next call.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct Last {
+    call: Call,
+    /// The time of the call that does not count for the call before it, in nanoseconds.
+    call_ns: u64,
+}
 
 impl Default for Trials {
     fn default() -> Self {
@@ -385,7 +399,10 @@ impl Default for Trials {
 impl Trials {
     /// No sends.
     pub const fn new() -> Self {
-        Self([Class::new(); CLASSES])
+        Self {
+            classes: [Class::new(); CLASSES],
+            last: None,
+        }
     }
 
     /// The path for a send of `send_bytes` bytes: the fastest path, or the path that is being
@@ -393,19 +410,33 @@ impl Trials {
     /// (for [`Path::SinkWrite`], because no reader of the peer waits), the send takes another path
     /// ([`super::choice::choose`]), but its time still counts for this path.
     pub fn path(&self, send_bytes: u64, may_wait: bool) -> Path {
-        let class = self.0.get(class_of(send_bytes));
+        let class = self.classes.get(class_of(send_bytes));
         class.map_or(FIRST, |class| class.path(may_wait))
     }
 
-    /// Records a call.
-    pub fn on_send(&mut self, call: &Call, times: Times) {
-        if let Some(class) = self.0.get_mut(class_of(call.asked_bytes)) {
-            class.on_send(call, times);
+    /// Records a call that has ended. The calls of a connection are recorded in the order in which
+    /// they end.
+    ///
+    /// The time between two calls that have sent bytes counts for the first one, even if other
+    /// calls between them have sent nothing. Calls of several threads overlap, and wait for each
+    /// other, so the time until the end of the call before does not count for this call.
+    pub fn record(&mut self, call: Call) {
+        if call.bytes == 0 {
+            return;
         }
+        let mut call_ns = call.ended_ns.saturating_sub(call.began_ns);
+        if let Some(last) = self.last {
+            call_ns = call_ns.min(call.ended_ns.saturating_sub(last.call.ended_ns));
+            let gap_ns = call.began_ns.saturating_sub(last.call.ended_ns);
+            if let Some(class) = self.classes.get_mut(class_of(last.call.asked_bytes)) {
+                class.on_send(&last, gap_ns);
+            }
+        }
+        self.last = Some(Last { call, call_ns });
     }
 }
 
-/// A call that has sent bytes.
+/// A call that sends.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Call {
     /// The number of bytes that the program passed to the call.
@@ -418,15 +449,10 @@ pub struct Call {
     pub sent: u64,
     /// The number of bytes that had reached the peer when the call began.
     pub delivered_before: u64,
-}
-
-/// The times of a call, in nanoseconds.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub struct Times {
-    /// The time that the call took.
-    pub call_ns: u64,
-    /// The time from the end of the call to the beginning of the connection's next call.
-    pub gap_ns: u64,
+    /// The time at which the call began, in nanoseconds of a monotonic clock.
+    pub began_ns: u64,
+    /// The time at which the call ended.
+    pub ended_ns: u64,
 }
 
 fn class_of(send_bytes: u64) -> usize {

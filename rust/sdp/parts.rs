@@ -19,4 +19,3 @@ pub(in crate::sdp) mod ring;
 pub(in crate::sdp) mod send_queue;
 pub(in crate::sdp) mod sink;
 pub(in crate::sdp) mod source;
-pub(in crate::sdp) mod timing;

@@ -13,7 +13,6 @@ use super::source::{
     EarlyReturn,
     Sources, //
 };
-use super::timing::Timing;
 use crate::inet::sock::Sk;
 use crate::proto::advert::Id;
 use crate::proto::choice::SINK_NEEDS;
@@ -23,6 +22,7 @@ use crate::proto::source::{
     self,
     Kind, //
 };
+use crate::proto::trial::Trials;
 
 /// Permits one message of the stream: all sink adverts of the peer were answered before it (rule S3
 /// of the protocol). Only [`Adverts::payload_permit`] gives it, so a message of the stream that is
@@ -44,7 +44,7 @@ pub(crate) struct Adverts {
     /// The payload events before the first sink advert.
     pub(in crate::sdp) events: Events,
     /// Exists from the first measured send on.
-    pub(in crate::sdp) timing: Option<KBox<Timing>>,
+    pub(in crate::sdp) trials: Option<KBox<Trials>>,
     /// An advert waits for credits, for places, or for the bytes in the send queue.
     pub(in crate::sdp) waits: bool,
 }
@@ -60,7 +60,7 @@ impl Adverts {
             sources: None,
             sinks: None,
             events: Events::new(),
-            timing: None,
+            trials: None,
             waits: false,
         }
     }

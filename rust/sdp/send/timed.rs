@@ -8,7 +8,7 @@
 
 use kernel::prelude::*;
 use kernel::time::{
-    Instant,
+    ClockSource,
     Monotonic, //
 };
 
@@ -17,16 +17,16 @@ use crate::bindings;
 use crate::proto::choice::Path;
 use crate::proto::trial::{
     Call,
+    Trials,
     FIRST, //
 };
 use crate::sdp::conn::guard::SockGuard;
-use crate::sdp::parts::timing::Timing;
 
 /// A call whose time is measured.
 pub(super) struct Timed {
-    began: Instant<Monotonic>,
+    began_ns: u64,
     delivered_before: u64,
-    /// As [`crate::proto::trial::Trials::path`].
+    /// As [`Trials::path`].
     pub(super) path: Path,
 }
 
@@ -39,10 +39,10 @@ impl Timed {
             return None;
         }
         let may_wait = !send.timeo.is_over();
-        let timing = conn.adverts.timing.as_ref();
-        let path = timing.map_or(FIRST, |timing| timing.path(send.total as u64, may_wait));
+        let trials = conn.adverts.trials.as_ref();
+        let path = trials.map_or(FIRST, |trials| trials.path(send.total as u64, may_wait));
         Some(Self {
-            began: Instant::now(),
+            began_ns: now_ns(),
             delivered_before: conn.measured.pacing.pace.delivered(),
             path,
         })
@@ -50,10 +50,10 @@ impl Timed {
 
     /// Records the time of the call, which is over.
     pub(super) fn end(self, guard: &mut SockGuard<'_>, send: &Send<'_>) {
-        let ended = Instant::now();
+        let ended_ns = now_ns();
         // Before the first advert, all sends went by copy: there is nothing to compare.
         let are_used = guard.conn().adverts.are_used();
-        if guard.generation() != send.began || send.copied == 0 || !are_used {
+        if guard.generation() != send.began || !are_used {
             return;
         }
         let sk = guard.sk();
@@ -61,18 +61,24 @@ impl Timed {
         let conn = guard.conn();
         let delivered = conn.measured.pacing.pace.delivered();
         let unsent = conn.unsent_bytes(sk);
-        if conn.adverts.timing.is_none() {
-            conn.adverts.timing = KBox::new(Timing::new(), flags).ok();
+        if conn.adverts.trials.is_none() {
+            conn.adverts.trials = KBox::new(Trials::new(), flags).ok();
         }
-        if let Some(timing) = &mut conn.adverts.timing {
-            let call = Call {
+        if let Some(trials) = &mut conn.adverts.trials {
+            trials.record(Call {
                 asked_bytes: send.total as u64,
                 bytes: send.copied as u64,
                 path: self.path,
                 sent: delivered.saturating_add(unsent.into()),
                 delivered_before: self.delivered_before,
-            };
-            timing.record(call, self.began, ended);
+                began_ns: self.began_ns,
+                ended_ns,
+            });
         }
     }
+}
+
+/// The time of the monotonic clock, in nanoseconds.
+fn now_ns() -> u64 {
+    Monotonic::ktime_get().unsigned_abs()
 }

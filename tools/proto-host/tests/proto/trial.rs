@@ -7,7 +7,6 @@ use proto_host::proto::{
     choice::Path,
     trial::{
         Call,
-        Times,
         Trials,
         INTERVAL_MAX_BYTES, //
     },
@@ -60,8 +59,11 @@ impl Costs {
 const FAST_COPIES: Costs = Costs::new(1000, 6000, 6000);
 
 /// A connection. Bytes reach the peer at once.
+#[derive(Clone)]
 struct Stream {
     trials: Trials,
+    /// The clock, in nanoseconds.
+    now_ns: u64,
     may_wait: bool,
     sent: u64,
     /// The number of bytes on each path, by its number.
@@ -78,6 +80,7 @@ impl Stream {
     fn new() -> Self {
         Self {
             trials: Trials::new(),
+            now_ns: 0,
             may_wait: true,
             sent: 0,
             by: [0; 4],
@@ -94,19 +97,25 @@ impl Stream {
         self.sent += size;
         self.ns += ns;
         self.by[path as usize] += size;
-        let call = Call {
-            asked_bytes: size,
-            bytes: size,
+        let stall_ns = std::mem::take(&mut self.stall_ns);
+        self.record(size, size, path, ns + stall_ns);
+        self.now_ns += self.gaps.of(path) * size / MIB;
+        path
+    }
+
+    /// Records a call that begins now and takes `ns` nanoseconds.
+    fn record(&mut self, asked_bytes: u64, bytes: u64, path: Path, ns: u64) {
+        let began_ns = self.now_ns;
+        self.now_ns += ns;
+        self.trials.record(Call {
+            asked_bytes,
+            bytes,
             path,
             sent: self.sent,
-            delivered_before: self.sent - size,
-        };
-        let times = Times {
-            call_ns: ns + std::mem::take(&mut self.stall_ns),
-            gap_ns: self.gaps.of(path) * size / MIB,
-        };
-        self.trials.on_send(&call, times);
-        path
+            delivered_before: self.sent - bytes,
+            began_ns,
+            ended_ns: self.now_ns,
+        });
     }
 
     fn send_all(&mut self, bytes: u64, size: u64, costs: Costs) {
@@ -344,6 +353,43 @@ fn work_behind_a_send_counts() {
     assert!(stream.copied() > 800 * MIB, "{} MiB", stream.copied() / MIB);
 }
 
+/// As [`work_behind_a_send_counts`], and in this time the program calls send() for the rest of its
+/// bytes, but the call sends nothing.
+#[test]
+fn calls_that_send_nothing_do_not_end_the_time_behind_a_send() {
+    const SIZE: u64 = 1 << 17;
+    let costs = Costs::new(1000, 1500, 500);
+    let gaps = Costs::new(100, 100, 1500);
+    let mut stream = Stream::new();
+    while stream.sent < 1000 * MIB {
+        let path = stream.send(SIZE, costs);
+        stream.record(1 << 20, 0, path, 10);
+        stream.now_ns += gaps.of(path) * SIZE / MIB;
+    }
+    assert!(stream.copied() > 800 * MIB, "{} MiB", stream.copied() / MIB);
+}
+
+/// Two threads send at the same time. One of them waits for the lock of the socket while the other
+/// one has the lock, so each call takes twice as long as its bytes.
+#[test]
+fn a_nanosecond_of_overlapping_calls_counts_once() {
+    const SIZE: u64 = 1 << 17;
+    // By copy, only one of the threads sends.
+    let costs = Costs::new(1000, 1500, 700);
+    let mut stream = Stream::new();
+    while stream.sent < 1000 * MIB {
+        let path = stream.trials.path(SIZE, true);
+        let ns = costs.of(path) * SIZE / MIB;
+        let waited_ns = if path == Path::Copy { 0 } else { ns };
+        stream.sent += SIZE;
+        stream.by[path as usize] += SIZE;
+        // The call has begun when the other thread's call before it has begun.
+        stream.now_ns -= waited_ns.min(stream.now_ns);
+        stream.record(SIZE, SIZE, path, ns + waited_ns);
+    }
+    assert!(stream.copied() < 60 * MIB, "{} MiB", stream.copied() / MIB);
+}
+
 /// A program that does something else for most of the time is not compared by this time.
 #[test]
 fn long_gaps_decide_nothing() {
@@ -388,22 +434,13 @@ fn trials_of_huge_sends_are_far_apart() {
 fn a_call_that_began_before_the_change_says_nothing() {
     let mut stream = Stream::new();
     stream.send_all(30 * MIB, 1 << 16, Costs::new(1000, 3000, 3000));
-    let trials = stream.trials;
+    let mut other = stream.clone();
     for path in [Path::Synchronous, Path::Asynchronous, Path::SinkWrite] {
-        stream.trials.on_send(
-            &Call {
-                asked_bytes: 1 << 16,
-                bytes: 1 << 16,
-                path,
-                sent: stream.sent,
-                delivered_before: stream.sent,
-            },
-            Times {
-                call_ns: u64::MAX,
-                gap_ns: 0,
-            },
-        );
-        assert_eq!(stream.trials, trials);
+        other.record(1 << 16, 1 << 16, path, 1_000_000_000);
+    }
+    while stream.sent < 1000 * MIB {
+        let costs = Costs::new(1000, 900, 900);
+        assert_eq!(stream.send(1 << 16, costs), other.send(1 << 16, costs));
     }
 }
 
@@ -433,9 +470,9 @@ proptest! {
         (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>(), any::<(bool, bool)>()), 0..200)
     ) {
         let mut trials = Trials::new();
-        for (asked_bytes, bytes, call_ns, gap_ns, sent, delivered_before, (asked, may_wait)) in calls {
+        for (asked_bytes, bytes, began_ns, ended_ns, sent, delivered_before, (asked, may_wait)) in calls {
             let path = if asked { trials.path(asked_bytes, may_wait) } else { Path::Copy };
-            trials.on_send(&Call { asked_bytes, bytes, path, sent, delivered_before }, Times { call_ns, gap_ns });
+            trials.record(Call { asked_bytes, bytes, path, sent, delivered_before, began_ns, ended_ns });
         }
     }
 }
