@@ -131,10 +131,27 @@ impl Window {
 /// What the sends of a class do.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Phase {
+    /// They try all paths, one after the other.
+    FirstTrials,
     /// Until the next trial, they take the path that was measured to be the fastest.
-    Interval,
-    /// They try a path.
+    Interval {
+        /// The number of bytes until the next trial.
+        left_bytes: u64,
+        /// The last window took much longer than the average of its path. A pause of the reader has
+        /// the same effect, so only a second slow window counts.
+        last_was_slow: bool,
+    },
+    /// They try one path.
     Trial,
+}
+
+impl Phase {
+    const fn interval(left_bytes: u64) -> Self {
+        Self::Interval {
+            left_bytes,
+            last_was_slow: false,
+        }
+    }
 }
 
 /// The measurements of sends of about the same size.
@@ -151,13 +168,8 @@ struct Class {
     times: [Option<u64>; Path::ALL.len()],
     /// The index in [`Path::ALL`] of the next path to try; its length when all were tried.
     next: usize,
-    /// The number of bytes until the next trial.
-    interval_left: u64,
     /// The length of the next interval, in bytes.
     next_interval: u64,
-    /// The last window took much longer than the average of its path. A pause of the reader has the
-    /// same effect, so only a second slow window counts.
-    last_was_slow: bool,
     /// The number of calls since the last synchronous one that could not be synchronous, because
     /// they must not wait; counted while the path is [`Path::Synchronous`].
     refused: u32,
@@ -167,7 +179,7 @@ impl Class {
     const fn new() -> Self {
         Self {
             path: FIRST,
-            phase: Phase::Trial,
+            phase: Phase::FirstTrials,
             measured_from: 0,
             window: Window {
                 sends: 0,
@@ -177,9 +189,7 @@ impl Class {
             },
             times: [None; Path::ALL.len()],
             next: 0,
-            interval_left: 0,
             next_interval: INTERVAL_MIN_BYTES,
-            last_was_slow: false,
             refused: 0,
         }
     }
@@ -210,7 +220,6 @@ impl Class {
     fn begin(&mut self, path: Path, phase: Phase, sent: u64) {
         self.phase = phase;
         self.window = Window::default();
-        self.last_was_slow = false;
         if path == self.path {
             return;
         }
@@ -221,25 +230,16 @@ impl Class {
         };
     }
 
-    /// Whether the first trials, which follow each other without intervals, have not ended yet.
-    const fn is_first_round(&self) -> bool {
-        self.next_interval == INTERVAL_MIN_BYTES
-    }
-
-    /// Begins a trial of the next path other than `best`; returns false if no path is left.
-    fn try_next(&mut self, best: Path, best_ns: u64, sent: u64) -> bool {
+    /// The next path to try, unless `excludes` excludes the path or its time; `None` after the last
+    /// path.
+    fn next_path(&mut self, excludes: impl Fn(Path, Option<u64>) -> bool) -> Option<Path> {
         while let Some((&path, time)) = Path::ALL.get(self.next).zip(self.times.get(self.next)) {
             self.next = self.next.saturating_add(1);
-            // In the first round, only the first path has a time already, from a short window. If
-            // the path is much slower than the best one, a full window would not change the result.
-            let is_known =
-                self.is_first_round() && time.is_some_and(|ns| is_much_slower(ns, best_ns));
-            if path != best && !is_known {
-                self.begin(path, Phase::Trial, sent);
-                return true;
+            if !excludes(path, *time) {
+                return Some(path);
             }
         }
-        false
+        None
     }
 
     /// Ends a trial.
@@ -247,18 +247,39 @@ impl Class {
         let Some((best, best_ns)) = self.best() else {
             return;
         };
-        let lost = self.window.lost_at(best_ns);
-        if self.is_first_round() && self.try_next(best, best_ns, sent) {
-            return;
+        if self.phase == Phase::FirstTrials {
+            // The first path has a time already, from a short window. If the path is much slower
+            // than the best one, a full window would not change the result.
+            let next = self.next_path(|path, time| {
+                path == best || time.is_some_and(|ns| is_much_slower(ns, best_ns))
+            });
+            if let Some(path) = next {
+                self.begin(path, Phase::FirstTrials, sent);
+                return;
+            }
         }
-        self.interval_left = self
+        let lost = self.window.lost_at(best_ns);
+        let bytes = self
             .next_interval
             .max(lost.saturating_mul(INTERVAL_PER_LOST));
         self.next_interval = self
             .next_interval
             .saturating_mul(INTERVAL_FACTOR)
             .min(INTERVAL_MAX_BYTES);
-        self.begin(best, Phase::Interval, sent);
+        self.begin(best, Phase::interval(bytes), sent);
+    }
+
+    /// Ends an interval: begins a trial of the next path other than `best`.
+    fn end_interval(&mut self, best: Path, sent: u64) {
+        let mut next = self.next_path(|path, _| path == best);
+        if next.is_none() {
+            // All paths were tried: start again with the first one.
+            self.next = 0;
+            next = self.next_path(|path, _| path == best);
+        }
+        if let Some(path) = next {
+            self.begin(path, Phase::Trial, sent);
+        }
     }
 
     /// As [`Trials::path`].
@@ -278,15 +299,15 @@ impl Class {
             return;
         }
         self.refused = 0;
-        if self.phase == Phase::Trial {
+        let Phase::Interval { left_bytes, .. } = self.phase else {
             self.end_trial(sent);
             return;
-        }
+        };
         if let Some(time) = self.times.get_mut(Path::Synchronous as usize) {
             *time = None;
         }
         if let Some((best, _)) = self.best() {
-            self.begin(best, Phase::Interval, sent);
+            self.begin(best, Phase::interval(left_bytes), sent);
         }
     }
 
@@ -303,15 +324,27 @@ impl Class {
         }
     }
 
-    /// As [`Self::record`], during an interval. A window that is much slower than the average only
-    /// counts if the window before it was, too.
-    fn record_in_interval(&mut self) {
+    /// Ends a full window during an interval that has `left_bytes` bytes left. A window that is much
+    /// slower than the average only counts if the window before it was, too.
+    fn end_window(&mut self, left_bytes: u64, last_was_slow: bool, sent: u64) {
         let old = self.times.get(self.path as usize).copied().flatten();
         let is_slow = old.is_some_and(|old| is_much_slower(self.window.ns_per_mib(), old));
-        if !is_slow || self.last_was_slow {
-            self.record(4);
+        if is_slow && !last_was_slow {
+            self.window = Window::default();
+            self.phase = Phase::Interval {
+                left_bytes,
+                last_was_slow: true,
+            };
+            return;
         }
-        self.last_was_slow = is_slow && !self.last_was_slow;
+        self.record(4);
+        match self.best() {
+            Some((best, _)) if left_bytes > 0 => {
+                self.begin(best, Phase::interval(left_bytes), sent);
+            }
+            Some((best, _)) => self.end_interval(best, sent),
+            None => {}
+        }
     }
 
     /// Records a call, and the time until the next one, `gap_ns`.
@@ -326,8 +359,8 @@ impl Class {
             return;
         }
         self.refused = 0;
-        if self.phase == Phase::Interval {
-            self.interval_left = self.interval_left.saturating_sub(call.bytes);
+        if let Phase::Interval { left_bytes, .. } = &mut self.phase {
+            *left_bytes = left_bytes.saturating_sub(call.bytes);
         }
         let best = self.best();
         let filled = match best {
@@ -339,7 +372,7 @@ impl Class {
         }
         self.window.add(call.bytes, last.call_ns, gap_ns);
         match self.phase {
-            Phase::Trial => {
+            Phase::FirstTrials | Phase::Trial => {
                 let ends_early =
                     best.is_none_or(|(_, ns)| is_much_slower(self.window.ns_per_mib(), ns));
                 if self.window.is_full() || self.window.is_short() && ends_early {
@@ -347,24 +380,14 @@ impl Class {
                     self.end_trial(call.sent);
                 }
             }
-            Phase::Interval if self.window.is_full() => {
-                self.record_in_interval();
-                self.window = Window::default();
-                let Some((best, best_ns)) = self.best() else {
-                    return;
-                };
-                if self.last_was_slow {
-                    return;
-                }
-                if self.interval_left > 0 {
-                    self.begin(best, Phase::Interval, call.sent);
-                } else if !self.try_next(best, best_ns, call.sent) {
-                    // All paths were tried: start again with the first one.
-                    self.next = 0;
-                    self.try_next(best, best_ns, call.sent);
+            Phase::Interval {
+                left_bytes,
+                last_was_slow,
+            } => {
+                if self.window.is_full() {
+                    self.end_window(left_bytes, last_was_slow, call.sent);
                 }
             }
-            Phase::Interval => {}
         }
     }
 }
