@@ -200,7 +200,7 @@ fn deliver(world: &World, me: usize) -> Option<World> {
 /// Side `me` releases its queues: of its own accord when neither side owes the
 /// other anything (`finish_if_drained` in `rust/sdp/conn/owed.rs`), or because
 /// the other side has released them (`disconnected` in `rust/sdp/cm/worker.rs`).
-/// Whatever has arrived was handled before.
+/// A side hears of the release after it has handled the messages before.
 fn release(world: &World, me: usize) -> Option<World> {
     let side = &world[me];
     let lost = side.to_read > 0 || side.unread > 0;
