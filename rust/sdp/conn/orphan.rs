@@ -17,13 +17,14 @@ impl SockGuard<'_> {
         self.start_timer(Alarm::Timeout, ORPHAN_MS);
     }
 
-    /// If TCP_LINGER2 is set, starts the timer within which a peer that has the whole stream must
-    /// close. If the option is negative, the timer expires at once, and the connection is reset.
-    /// Without the option, the periods go on.
+    /// Starts the timer within which a peer that has the whole stream must close: the time of
+    /// TCP_LINGER2, or of the sysctl tcp_fin_timeout if the option was not set. If the option is
+    /// negative, the timer expires at once, and the connection is reset.
     pub(in crate::sdp) fn start_fin_timer(&mut self) {
+        let net = self.sk().net();
         let conn = self.conn();
-        let seconds = conn.options.linger2_s;
-        let due = conn.state == State::FinWait2 && seconds != 0 && !conn.lifetime.fin_timer;
+        let seconds = conn.options.fin_timeout_s(net);
+        let due = conn.state == State::FinWait2 && !conn.lifetime.fin_timer;
         if due && self.peer_has_all() {
             let lifetime = &mut self.conn().lifetime;
             lifetime.fin_timer = true;

@@ -13,12 +13,13 @@ use crate::tests::uncopied::inflight::{
     SOL_SDP,
 };
 use libc::{
-    EACCES, EAGAIN, EINVAL, ENOENT, EPERM, IPPROTO_TCP, MSG_DONTWAIT, MSG_NOSIGNAL, POLLOUT,
-    SOL_SOCKET, SO_RCVBUF, SO_SNDBUF, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL,
+    EACCES, EAGAIN, EINVAL, ENOENT, EPERM, IPPROTO_TCP, MSG_DONTWAIT, MSG_NOSIGNAL, POLLERR,
+    POLLOUT, SOL_SOCKET, SO_RCVBUF, SO_SNDBUF, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL,
 };
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 tests!("sysctl";
     values_are_checked,
@@ -27,6 +28,7 @@ tests!("sysctl";
     new_sockets_begin_with_them,
     accepted_sockets_have_their_listeners,
     some_are_those_of_tcp,
+    fin_timeout_is_that_of_tcp,
     sends_go_without_a_copy,
     writers_wait,
     buffers_have_their_sizes,
@@ -329,6 +331,27 @@ fn some_are_those_of_tcp(env: &Env) -> Outcome {
         expect_eq(sock.get_int(IPPROTO_TCP, option)?, 7, "when set")?;
     }
     Ok(())
+}
+
+/// The peer of a closed socket has the time of tcp_fin_timeout to close its end, unless the program
+/// has set another one.
+fn fin_timeout_is_that_of_tcp(env: &Env) -> Outcome {
+    needs_root(env)?;
+    let path = "/proc/sys/net/ipv4/tcp_fin_timeout";
+    let former = fs::read_to_string(path)?;
+    fs::write(path, "2")?;
+    let lasted = || -> Result<Duration, Fail> {
+        let (sock, remote) = env.own_pair()?;
+        drop(sock);
+        let begin = Instant::now();
+        expect_eq(remote.recv(&mut [0; 9], 0)?, 0, "the end")?;
+        eventually("a reset", || remote.poll(0, 0), |&e| e & POLLERR != 0)?;
+        Ok(begin.elapsed())
+    };
+    let time = lasted();
+    fs::write(path, &former)?;
+    let ms = time?.as_millis();
+    expect((1500..30_000).contains(&ms), format!("after {ms} ms"))
 }
 
 /// Programs that set no options send in the mode of the namespace, from its threshold on.
