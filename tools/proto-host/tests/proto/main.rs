@@ -35,5 +35,6 @@ mod source_reader;
 mod split;
 mod state;
 mod trial;
+mod trial_sim;
 mod urgent;
 mod watchdog;
