@@ -35,6 +35,7 @@ mod source_reader;
 mod split;
 mod state;
 mod trial;
+mod trial_model;
 mod trial_sim;
 mod urgent;
 mod watchdog;
