@@ -44,6 +44,8 @@ class Counted(TypedDict):
     interrupts: int
     keys: int
     completion_queues: int
+    error: int
+    complaints: dict[str, int]
     total: Counters
     queue_pairs: list[QueuePair]
 
@@ -53,6 +55,7 @@ class Adapter:
 
     def __init__(self, folder: str) -> None:
         self.path = f"{folder}/control"
+        self.log = f"{folder}/adapter.log"
 
     def ask(self, *words: str | int) -> Json:
         """Executes a command; returns the answer of the process."""
@@ -78,6 +81,12 @@ class Adapter:
     def counted(self, vm: Machine) -> Counted:
         """The operations of a machine's adapter."""
         return self.counters()[vm.ident - 1]
+
+    def said(self, vm: Machine) -> list[str]:
+        """The lines of the log about a machine: values of the machine that its adapter has refused."""
+        about = f"adapter: machine {vm.ident}: "
+        with open(self.log, encoding="utf-8", errors="replace") as log:
+            return [line.removeprefix(about).rstrip("\n") for line in log if line.startswith(about)]
 
     def carried(self) -> int:
         """The number of bytes that all adapters have copied."""

@@ -201,12 +201,18 @@ for _ in range(3000):
         struct.pack_into('<I', registers, 4 * random.choice([1, 3, 4, 7, random.randrange(1024)]), number())
     if random.random() < 0.1:
         struct.unpack_from('<I', registers, 4 * random.randrange(1024))
+struct.pack_into('<I', registers, 12, 2)
+struct.pack_into('<I', registers, 12, 77)
+print('error', *struct.unpack_from('<I', registers, 20))
 """
+# The error register after an invalid value of the register CTL.
+INVALID = 22
 
 
 @over_adapter(breaks=True)
 def nonsense_harms_its_machine_only(bench: Bench) -> None:
-    """A guest writes arbitrary values to its device; connections of the other machine continue."""
+    """A guest writes arbitrary values to its device. The log names them, the guest's device is in error, and
+    connections of the other machine continue."""
     device = bench.a.check("dirname $(grep -l 0x0820 /sys/bus/pci/devices/*/device)")
     bench.a.check(f"cat >/tmp/nonsense.py <<'END'\n{NONSENSE}\nEND")
     # Its kernel may log anything, and its connections may end in any way.
@@ -216,11 +222,22 @@ def nonsense_harms_its_machine_only(bench: Bench) -> None:
     for seed in range(4):
         job = bench.a.spawn(f"exec python3 /tmp/nonsense.py {device} {seed}")
         streams(bench, bench.b, 7341 + seed, 4)
-        bench.succeed(job, 60)
+        output = bench.succeed(job, 60)
+        expect(output.split() == ["error", str(INVALID)], f"the error register: {output}")
     before = bench.adapter.counters()
     expect(before[0]["doorbells"] > 4000, f"the nonsense did not reach the adapter: {before[0]}")
+    expect(before[0]["error"] == INVALID and not before[0]["active"], before[0])
+    said = bench.adapter.said(bench.a)
+    for line in (r"CTL: the value 0x4d is invalid", r"CTL: the shared region does not exist",
+                 r"register: a write of 0x[0-9a-f]+ at 0x[0-9a-f]+, where",
+                 r"command: the shared region does not exist",
+                 r"doorbell of queue pairs: there is no \d+", r"doorbell of completion queues: there is no \d+",
+                 r"doorbell of shared receive queues: there is no \d+",
+                 r"doorbell: a write of 0x[0-9a-f]+ at 0x[0-9a-f]+ of a page"):
+        expect(any(re.match(line, found) for found in said), f"no line {line}:\n" + "\n".join(said[:200]))
     bench.b.run("killall -q -KILL selftest")
     streams(bench, bench.b, 7350, 4)
     machines = bench.adapter.counters()
-    expect(machines[1]["active"], machines)
+    expect(machines[1]["active"] and machines[1]["error"] == 0 and not machines[1]["complaints"],
+           f"{machines[1]}\n" + "\n".join(bench.adapter.said(bench.b)))
     bench.a.kill()

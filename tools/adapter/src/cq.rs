@@ -3,7 +3,7 @@
 
 use crate::abi::queue::Cqe;
 use crate::memory::Memory;
-use crate::ring::Ring;
+use crate::ring::{Broken, Ring};
 
 /// Which completions the guest wants to be notified of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,9 +23,11 @@ pub enum Put {
     Quiet,
     /// The completion is in the queue, and the guest must be notified.
     Notify,
-    /// The queue is full or its memory is invalid: this and all later completions are lost.
+    /// The queue is full: this and all later completions are lost.
     Overflow,
-    /// The completion was lost after an earlier overflow.
+    /// The queue's ring is invalid: this and all later completions are lost.
+    Broken(Broken),
+    /// The completion was lost after an earlier overflow, or because the ring was invalid earlier.
     Lost,
 }
 
@@ -52,9 +54,10 @@ impl Cq {
         if self.broken {
             return Put::Lost;
         }
-        if self.ring.put(memory, cqe) != Ok(true) {
+        let put = self.ring.put(memory, cqe);
+        if put != Ok(true) {
             self.broken = true;
-            return Put::Overflow;
+            return put.map_or_else(Put::Broken, |_| Put::Overflow);
         }
         let awaited = self.armed == Armed::Any || self.armed == Armed::Solicited && solicited;
         if awaited {

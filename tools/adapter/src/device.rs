@@ -9,34 +9,14 @@ use crate::abi::queue::{wc, Cqe, Status};
 use crate::abi::shared::{limit, Capabilities, DriverPart, RingPages, CAPABILITIES_AT};
 use crate::abi::{event, vector};
 use crate::cq::{Armed, Cq, Put};
+use crate::error::{Error, Refused};
 use crate::keys::Keys;
+use crate::log::Log;
 use crate::memory::Memory;
 use crate::qp::{Counters, Qp};
 use crate::request::Recv;
 use crate::ring::{Broken, Place, Ring};
 use crate::table::Table;
-
-/// Errors of commands and of the device; the value of the error register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u32)]
-pub enum Error {
-    /// A value is invalid.
-    Invalid = 22,
-    /// The limit of objects is reached.
-    NoRoom = 12,
-    /// There is no such object.
-    NoSuch = 2,
-    /// The object is in use.
-    Busy = 16,
-    /// An address is not accessible, or a ring is invalid.
-    Fault = 14,
-}
-
-impl From<crate::memory::Unmapped> for Error {
-    fn from(_: crate::memory::Unmapped) -> Self {
-        Self::Fault
-    }
-}
 
 /// Contents of the driver's part of the shared region.
 pub struct Shared {
@@ -98,12 +78,10 @@ pub struct Device {
     pub interrupts: u64,
     /// Completion queues that did not fit in the notification ring.
     unnotified: VecDeque<u32>,
+    /// The log of errors of the guest.
+    pub log: Log,
     number: usize,
-    complaints: u32,
 }
-
-/// Maximum number of log lines per machine, so that a guest cannot fill the log.
-const MOST_COMPLAINTS: u32 = 100;
 
 impl Device {
     /// The adapter of machine `number`.
@@ -127,8 +105,8 @@ impl Device {
             doorbells: 0,
             interrupts: 0,
             unnotified: VecDeque::new(),
+            log: Log::new(number),
             number,
-            complaints: 0,
         }
     }
 
@@ -136,17 +114,6 @@ impl Device {
     fn guid(&self) -> [u8; 8] {
         let [high, low] = (self.number as u16).to_be_bytes();
         [0x02, 0x27, 0, 0xff, 0xfe, 0, high, low]
-    }
-
-    /// Logs an error of a guest.
-    pub fn complain(&mut self, what: &str) {
-        self.complaints += 1;
-        if self.complaints <= MOST_COMPLAINTS {
-            eprintln!("adapter: machine {}: {what}", self.number);
-        }
-        if self.complaints == MOST_COMPLAINTS {
-            eprintln!("adapter: machine {}: no more of it", self.number);
-        }
     }
 
     /// Destroys all objects of the driver. Memory and interrupts stay.
@@ -158,7 +125,8 @@ impl Device {
         self.counters = old.counters;
         self.doorbells = old.doorbells;
         self.interrupts = old.interrupts;
-        self.complaints = old.complaints;
+        self.log = old.log;
+        self.log.reset();
     }
 
     /// Reads the shared region at `address`, and writes the capabilities to it.
@@ -166,18 +134,19 @@ impl Device {
     /// # Errors
     ///
     /// A part of it is not accessible, or its rings are invalid.
-    pub fn share(&mut self, address: u64) -> Result<(), Error> {
+    pub fn share(&mut self, address: u64) -> Result<(), Refused> {
         self.shared = None;
-        let driver: DriverPart = self.memory.read(address)?;
-        let ring = |pages: RingPages, entry: u32| -> Result<Ring, Error> {
+        let fault = |_| Error::Fault.of(format_args!("the shared region at {address:#x}"));
+        let driver: DriverPart = self.memory.read(address).map_err(fault)?;
+        let ring = |pages: RingPages, entry: u32| -> Result<Ring, Refused> {
             if !(2..=64).contains(&pages.pages) {
-                return Err(Error::Invalid);
+                return Err(Error::Invalid.of(format_args!("a ring of {} pages", pages.pages)));
             }
             let found = self
                 .memory
                 .page_directory(pages.directory, u64::from(pages.pages))?;
             let slots = (pages.pages - 1) * crate::abi::PAGE as u32 / entry;
-            Ring::new(found[0], Place::Second, &found[1..], slots, entry).ok_or(Error::Invalid)
+            Ring::new(found[0], Place::Second, &found[1..], slots, entry)
         };
         let shared = Shared {
             commands: driver.command_slot,
@@ -185,8 +154,10 @@ impl Device {
             events: ring(driver.events, 8)?,
             notifications: ring(driver.notifications, 4)?,
         };
-        let at = address.checked_add(CAPABILITIES_AT).ok_or(Error::Fault)?;
-        self.memory.write(at, &Capabilities::of(self.guid()))?;
+        // The driver's part is accessible, so its end is an address.
+        let at = address.saturating_add(CAPABILITIES_AT);
+        let capabilities = Capabilities::of(self.guid());
+        self.memory.write(at, &capabilities).map_err(fault)?;
         self.shared = Some(shared);
         Ok(())
     }
@@ -208,10 +179,13 @@ impl Device {
     /// Sends an event to the driver. The event is lost if the ring is full: the driver does not
     /// read it.
     pub fn event(&mut self, kind: u32, info: u32) {
-        if let Some(shared) = &mut self.shared {
-            if shared.events.put(&self.memory, &[kind, info]) == Ok(true) {
-                self.interrupt(vector::ASYNC);
-            }
+        let Some(shared) = &mut self.shared else {
+            return;
+        };
+        match shared.events.put(&self.memory, &[kind, info]) {
+            Ok(true) => self.interrupt(vector::ASYNC),
+            Ok(false) => self.log.complain("event ring", "it is full"),
+            Err(broken) => self.log.complain("event ring", broken),
         }
     }
 
@@ -227,8 +201,14 @@ impl Device {
     pub fn notify_rest(&mut self) {
         let mut told = false;
         while let (Some(shared), Some(cq)) = (&mut self.shared, self.unnotified.front()) {
-            if shared.notifications.put(&self.memory, cq) != Ok(true) {
-                break;
+            match shared.notifications.put(&self.memory, cq) {
+                Ok(true) => {}
+                // The guest reads the ring later.
+                Ok(false) => break,
+                Err(broken) => {
+                    self.log.complain("notification ring", broken);
+                    break;
+                }
             }
             self.unnotified.pop_front();
             told = true;
@@ -260,9 +240,13 @@ impl Device {
             Put::Quiet | Put::Lost => {}
             Put::Notify => self.notify(cq),
             Put::Overflow => {
-                self.complain(&format!(
-                    "completion queue {cq} has no room, or makes no sense"
-                ));
+                self.log
+                    .complain("completion queue", format_args!("{cq} overflows"));
+                self.event(event::CQ_ERR, cq);
+            }
+            Put::Broken(broken) => {
+                self.log
+                    .complain("completion queue", format_args!("{cq}: {broken}"));
                 self.event(event::CQ_ERR, cq);
             }
         }
@@ -308,16 +292,14 @@ impl Device {
             return Ok(None);
         };
         let taken = Self::take(&self.memory, &mut queue.ring, queue.most);
-        let few =
-            taken.is_err() || queue.limit > 0 && queue.ring.waiting(&self.memory)? < queue.limit;
-        if few {
+        if let Err(broken) = taken {
             queue.limit = 0;
-            let kind = if taken.is_err() {
-                event::SRQ_ERR
-            } else {
-                event::SRQ_LIMIT_REACHED
-            };
-            self.event(kind, srq);
+            self.log
+                .complain("shared receive queue", format_args!("{srq}: {broken}"));
+            self.event(event::SRQ_ERR, srq);
+        } else if queue.limit > 0 && queue.ring.waiting(&self.memory)? < queue.limit {
+            queue.limit = 0;
+            self.event(event::SRQ_LIMIT_REACHED, srq);
         }
         taken
     }

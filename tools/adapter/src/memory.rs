@@ -15,10 +15,14 @@ use vm_memory::{Bytes, FileOffset, MmapRegion, VolatileMemory};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 use crate::abi::PAGE;
+use crate::error::{Error, Refused};
 
 /// The guest has not made the address accessible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unmapped;
+
+/// Number of entries of a page of a page directory.
+const ENTRIES: u64 = PAGE / 8;
 
 /// Consecutive bytes of a guest's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,11 +197,15 @@ impl Memory {
     ///
     /// A directory cannot have that many pages, or a part of it is not accessible. The pages
     /// themselves are checked when they are accessed.
-    pub fn page_directory(&self, directory: u64, pages: u64) -> Result<Box<[u64]>, Unmapped> {
-        const ENTRIES: u64 = PAGE / 8;
+    pub fn page_directory(&self, directory: u64, pages: u64) -> Result<Box<[u64]>, Refused> {
         if pages > ENTRIES * ENTRIES {
-            return Err(Unmapped);
+            return Err(Error::Invalid.of(format_args!("a page directory with {pages} pages")));
         }
+        self.page_addresses(directory, pages)
+            .map_err(|_| Error::Fault.of(format_args!("the page directory at {directory:#x}")))
+    }
+
+    fn page_addresses(&self, directory: u64, pages: u64) -> Result<Box<[u64]>, Unmapped> {
         let mut found = Vec::with_capacity(pages as usize);
         for table in 0..pages.div_ceil(ENTRIES) {
             let address: u64 = self.read(directory.wrapping_add(table * 8))?;
@@ -381,8 +389,12 @@ mod tests {
         memory.write(0x1000, &0x2000u64).unwrap();
         memory.write(0x2000, &0x8123u64).unwrap();
         assert_eq!(&*memory.page_directory(0x1000, 1).unwrap(), &[0x8000]);
-        assert_eq!(memory.page_directory(0x1000, 513), Err(Unmapped));
-        assert_eq!(memory.page_directory(0x1000, u64::MAX), Err(Unmapped));
-        assert_eq!(memory.page_directory(0x9000, 1), Err(Unmapped));
+        let error = |directory, pages| {
+            let refused = memory.page_directory(directory, pages);
+            refused.map_err(|refused| refused.error)
+        };
+        assert_eq!(error(0x1000, 513), Err(Error::Fault));
+        assert_eq!(error(0x1000, u64::MAX), Err(Error::Invalid));
+        assert_eq!(error(0x9000, 1), Err(Error::Fault));
     }
 }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::abi::command::{attr, QpAttrs};
 use crate::abi::shared::limit;
+use crate::error::{Error, Refused};
 use crate::request::{Progress, Recv, Send};
 use crate::ring::Ring;
 
@@ -235,24 +236,34 @@ pub struct Counters {
 impl Qp {
     /// Sets attributes, including the state.
     ///
-    /// `None`: the transition is not allowed, or a value is out of range; nothing has changed.
-    pub fn modify(&mut self, mask: u32, from: &QpAttrs) -> Option<State> {
+    /// # Errors
+    ///
+    /// The transition is not allowed, or a value is out of range; nothing has changed.
+    pub fn modify(&mut self, mask: u32, from: &QpAttrs) -> Result<State, Refused> {
         let next = if mask & attr::STATE != 0 {
-            State::new(from.state)?
+            let next = State::new(from.state).filter(|next| self.state.may_become(*next));
+            next.ok_or_else(|| {
+                Error::Invalid.of(format_args!("state {} after {:?}", from.state, self.state))
+            })?
         } else {
             self.state
         };
-        if mask & attr::STATE != 0 && !self.state.may_become(next) {
-            return None;
-        }
-        let in_range = (mask & attr::MIN_RNR_TIMER == 0 || from.min_rnr_timer < 32)
-            && (mask & attr::TIMEOUT == 0 || from.timeout < 32)
-            && (mask & attr::RETRY_CNT == 0 || from.retry_cnt < 8)
-            && (mask & attr::RNR_RETRY == 0 || from.rnr_retry < 8)
-            && (mask & attr::MAX_RD_ATOMIC == 0 || u32::from(from.max_rd_atomic) <= limit::READS)
-            && (mask & attr::AV == 0 || u32::from(from.path.sgid_index) < limit::GIDS);
-        if !in_range {
-            return None;
+        for (bit, name, value, end) in [
+            (attr::MIN_RNR_TIMER, "min_rnr_timer", from.min_rnr_timer, 32),
+            (attr::TIMEOUT, "timeout", from.timeout, 32),
+            (attr::RETRY_CNT, "retry_cnt", from.retry_cnt, 8),
+            (attr::RNR_RETRY, "rnr_retry", from.rnr_retry, 8),
+            (
+                attr::MAX_RD_ATOMIC,
+                "max_rd_atomic",
+                from.max_rd_atomic,
+                limit::READS + 1,
+            ),
+            (attr::AV, "sgid_index", from.path.sgid_index, limit::GIDS),
+        ] {
+            if mask & bit != 0 && u32::from(value) >= end {
+                return Err(Error::Invalid.of(format_args!("{name} {value}")));
+            }
         }
         macro_rules! take {
             ($($bit:ident $field:ident),*) => {
@@ -274,7 +285,7 @@ impl Qp {
         self.state = next;
         self.attrs.state = next as u32;
         self.attrs.current_state = next as u32;
-        Some(next)
+        Ok(next)
     }
 
     fn reset(&mut self) {

@@ -7,7 +7,10 @@
 //! have 1536 and 3072 slots, which are not powers of two: their masks have gaps, the numbers wrap
 //! early, and some slots are never used. [`Shape`] does the same.
 
+use std::fmt::{self, Display, Formatter};
+
 use crate::abi::PAGE;
+use crate::error::{Error, Refused};
 use crate::memory::{Memory, Unmapped};
 
 /// The arithmetic of a ring with this number of slots.
@@ -58,13 +61,27 @@ impl Shape {
     }
 }
 
-/// The guest has written invalid numbers, or has removed the ring's memory.
+/// A ring is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Broken;
+pub enum Broken {
+    /// The guest has written this invalid number.
+    Number(u32),
+    /// The guest has removed the ring's memory, or its address is invalid.
+    Unmapped,
+}
 
 impl From<Unmapped> for Broken {
     fn from(_: Unmapped) -> Self {
-        Self
+        Self::Unmapped
+    }
+}
+
+impl Display for Broken {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "the number {number:#x} is out of range"),
+            Self::Unmapped => f.write_str("the memory is not accessible"),
+        }
     }
 }
 
@@ -96,10 +113,26 @@ pub enum Place {
 impl Ring {
     /// A ring of `slots` entries of `entry` bytes (a power of two, at most a page) on these pages.
     ///
-    /// `None` if the sizes are inconsistent.
-    pub fn new(state: u64, place: Place, pages: &[u64], slots: u32, entry: u32) -> Option<Self> {
+    /// # Errors
+    ///
+    /// The sizes are inconsistent.
+    pub fn new(
+        state: u64,
+        place: Place,
+        pages: &[u64],
+        slots: u32,
+        entry: u32,
+    ) -> Result<Self, Refused> {
+        Self::checked(state, place, pages, slots, entry.into()).ok_or_else(|| {
+            let count = pages.len();
+            Error::Invalid.of(format_args!(
+                "a ring of {slots} entries of {entry} bytes on {count} pages"
+            ))
+        })
+    }
+
+    fn checked(state: u64, place: Place, pages: &[u64], slots: u32, entry: u64) -> Option<Self> {
         let shape = Shape::new(slots)?;
-        let entry = u64::from(entry);
         let bytes = u64::from(slots) * entry;
         // Excess pages are dropped.
         let pages = pages.get(..bytes.div_ceil(PAGE) as usize)?;
@@ -148,7 +181,7 @@ impl Ring {
         if self.shape.is_valid(producer) && filled <= self.shape.capacity() {
             Ok(filled)
         } else {
-            Err(Broken)
+            Err(Broken::Number(producer))
         }
     }
 
@@ -212,7 +245,7 @@ impl Ring {
         if self.shape.is_valid(consumer) && filled <= self.shape.capacity() {
             Ok(filled)
         } else {
-            Err(Broken)
+            Err(Broken::Number(consumer))
         }
     }
 }
@@ -271,7 +304,11 @@ mod tests {
         assert_eq!(memory.read::<u64>(0x1000), Ok(4));
         for wrong in [6, 7, 8, u32::MAX] {
             memory.store(12, wrong).unwrap();
-            assert_eq!(ring.put(&memory, &5u64), Err(Broken), "{wrong}");
+            assert_eq!(
+                ring.put(&memory, &5u64),
+                Err(Broken::Number(wrong)),
+                "{wrong}"
+            );
         }
     }
 
@@ -286,12 +323,14 @@ mod tests {
             assert_eq!(address, 0x1000 + n * 128);
         }
         assert_eq!(ring.take(&memory), Ok(None));
-        memory.store(0, 33 + 65).unwrap();
-        assert_eq!(ring.take(&memory), Err(Broken));
-        memory.store(0, 128).unwrap();
-        assert_eq!(ring.take(&memory), Err(Broken));
-        assert!(Ring::new(0, Place::First, &[0x1000], 64, 128).is_none());
-        assert!(Ring::new(0, Place::First, &[0x1000], 1, 3).is_none());
-        assert!(Ring::new(0, Place::First, &[], 0, 128).is_none());
+        for wrong in [33 + 65, 128] {
+            memory.store(0, wrong).unwrap();
+            assert_eq!(ring.take(&memory), Err(Broken::Number(wrong)));
+        }
+        memory.clear();
+        assert_eq!(ring.take(&memory), Err(Broken::Unmapped));
+        assert!(Ring::new(0, Place::First, &[0x1000], 64, 128).is_err());
+        assert!(Ring::new(0, Place::First, &[0x1000], 1, 3).is_err());
+        assert!(Ring::new(0, Place::First, &[], 0, 128).is_err());
     }
 }

@@ -53,6 +53,7 @@ impl Backend {
         let device = switch.device(self.machine);
         device.memory.clear();
         device.vectors = Default::default();
+        device.log.another_machine();
     }
 }
 
@@ -79,6 +80,7 @@ impl ServerBackend for Backend {
 
     fn region_write(&mut self, region: u32, offset: u64, data: &[u8]) -> io::Result<()> {
         let value = data.try_into().map(u32::from_le_bytes);
+        let len = data.len();
         match (region, value) {
             (VFIO_PCI_CONFIG_REGION_INDEX, _) => self.config.write(offset, data),
             (VFIO_PCI_BAR1_REGION_INDEX, Ok(value)) => {
@@ -96,6 +98,14 @@ impl ServerBackend for Backend {
                     self.running.asked.notify_one();
                 }
             }
+            (VFIO_PCI_BAR1_REGION_INDEX | VFIO_PCI_BAR2_REGION_INDEX, Err(_)) => {
+                let mut switch = self.running.switch.lock();
+                switch.device(self.machine).log.complain(
+                    "access",
+                    format_args!("a write of {len} bytes at {offset:#x} of BAR {region}"),
+                );
+            }
+            // QEMU emulates the MSI-X table.
             _ => {}
         }
         Ok(())
@@ -115,9 +125,10 @@ impl ServerBackend for Backend {
         let device = switch.device(self.machine);
         let mapped = device.memory.map(address, size, file, offset);
         if let Err(error) = &mapped {
-            device.complain(&format!(
-                "{size:#x} bytes of memory at {address:#x}: {error}"
-            ));
+            device.log.complain(
+                "memory",
+                format_args!("{size:#x} bytes at {address:#x}: {error}"),
+            );
         }
         mapped
     }

@@ -29,6 +29,35 @@ pub mod code {
     pub const DESTROY_SRQ: u32 = 20;
     /// Or-ed to a command's number it is the number of the response.
     pub const RESPONSE: u32 = 1 << 31;
+
+    const NAMES: [&str; 21] = [
+        "QUERY_PORT",
+        "QUERY_PKEY",
+        "CREATE_PD",
+        "DESTROY_PD",
+        "CREATE_MR",
+        "DESTROY_MR",
+        "CREATE_CQ",
+        "RESIZE_CQ",
+        "DESTROY_CQ",
+        "CREATE_QP",
+        "MODIFY_QP",
+        "QUERY_QP",
+        "DESTROY_QP",
+        "CREATE_UC",
+        "DESTROY_UC",
+        "CREATE_BIND",
+        "DESTROY_BIND",
+        "CREATE_SRQ",
+        "MODIFY_SRQ",
+        "QUERY_SRQ",
+        "DESTROY_SRQ",
+    ];
+
+    /// The name of a command.
+    pub fn name(command: u32) -> Option<&'static str> {
+        NAMES.get(command as usize).copied()
+    }
 }
 
 /// Size of the largest command.
@@ -357,6 +386,14 @@ pub struct DestroyBind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_those_of_the_numbers() {
+        assert_eq!(code::name(code::QUERY_PORT), Some("QUERY_PORT"));
+        assert_eq!(code::name(code::MODIFY_QP), Some("MODIFY_QP"));
+        assert_eq!(code::name(code::DESTROY_SRQ), Some("DESTROY_SRQ"));
+        assert_eq!(code::name(code::DESTROY_SRQ + 1), None);
+    }
 
     #[test]
     fn sizes_are_those_of_the_header() {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Commands of the driver.
 
+use std::net::Ipv6Addr;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::{Machine, Switch};
@@ -10,13 +12,16 @@ use crate::abi::command::{
 };
 use crate::abi::shared::limit;
 use crate::abi::{event, vector};
-use crate::device::Error;
+use crate::error::{Error, Refused};
 use crate::keys::Keys;
 use crate::qp::State;
 
 /// Result of a command: the bytes after the response's header, or none for commands whose response
 /// the driver does not wait for.
-pub(super) type Outcome = Result<Option<Vec<u8>>, Error>;
+pub(super) type Outcome = Result<Option<Vec<u8>>, Refused>;
+
+/// Size of the largest command without its header.
+const BODY: usize = LARGEST - size_of::<Header>();
 
 /// A response with a structure.
 pub(super) fn answer<T: IntoBytes + Immutable>(value: &T) -> Outcome {
@@ -28,31 +33,57 @@ pub(super) fn number(value: u32) -> Outcome {
     answer(&One { value, reserved: 0 })
 }
 
-fn body<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Result<T, Error> {
+/// The refusal of a handle.
+pub(super) fn no_such(what: &str, handle: u32) -> Refused {
+    Error::NoSuch.of(format_args!("{what} {handle}"))
+}
+
+/// The structure at the start of a command, behind its header.
+fn body<T: FromBytes + KnownLayout + Immutable>(bytes: &[u8]) -> Result<T, Refused> {
     T::read_from_prefix(bytes)
         .map(|(value, _)| value)
-        .map_err(|_| Error::Invalid)
+        .map_err(|_| Error::Invalid.of("the size"))
 }
 
 impl Switch {
     /// Executes the command in the machine's command slot and writes the response.
     pub fn command(&mut self, machine: Machine) {
-        let done = self.run(machine);
+        let mut name = "command";
+        let done = self.in_slot(machine).and_then(|(header, rest)| {
+            name = code::name(header.command).unwrap_or(name);
+            self.run(machine, &header, name, &rest)
+        });
         let device = &mut self.devices[machine];
         device.error = 0;
-        if let Err(error) = done {
-            device.error = error as u32;
-            device.complain(&format!("a command is refused: {error:?}"));
+        if let Err(refused) = done {
+            device.error = refused.error as u32;
+            device.log.complain(name, refused);
         }
     }
 
-    fn run(&mut self, machine: Machine) -> Result<(), Error> {
+    /// The command in the command slot: its header, and the bytes behind it.
+    fn in_slot(&self, machine: Machine) -> Result<(Header, [u8; BODY]), Refused> {
         let device = &self.devices[machine];
-        let shared = device.shared.as_ref().ok_or(Error::Invalid)?;
-        let (slot, to) = (shared.commands, shared.responses);
-        let bytes: [u8; LARGEST] = device.memory.read(slot)?;
-        let (header, rest) = Header::read_from_prefix(&bytes).map_err(|_| Error::Invalid)?;
-        let outcome = self.execute(machine, header.command, rest);
+        let shared = device.shared.as_ref();
+        let slot = shared.ok_or_else(|| Error::NoSuch.of("the shared region"))?;
+        let slot = slot.commands;
+        let read: [u8; LARGEST] = device
+            .memory
+            .read(slot)
+            .map_err(|_| Error::Fault.of(format_args!("the command slot at {slot:#x}")))?;
+        let bytes = &read;
+        Ok((body(bytes)?, body(&bytes[size_of::<Header>()..])?))
+    }
+
+    /// Executes a command and writes the response.
+    fn run(
+        &mut self,
+        machine: Machine,
+        header: &Header,
+        name: &'static str,
+        bytes: &[u8],
+    ) -> Result<(), Refused> {
+        let outcome = self.execute(machine, header.command, bytes);
         let mut response = ResponseHeader {
             response: header.response,
             ack: header.command | code::RESPONSE,
@@ -62,18 +93,21 @@ impl Switch {
             Ok(Some(body)) => body,
             Ok(None) => return Ok(()),
             // For a modification, the driver reads the error only from the response.
-            Err(error) if header.command == code::MODIFY_QP => {
-                response.err = error as u8;
+            Err(refused) if header.command == code::MODIFY_QP => {
+                response.err = refused.error as u8;
+                self.devices[machine].log.complain(name, refused);
                 Vec::new()
             }
-            Err(error) => return Err(error),
+            Err(refused) => return Err(refused),
         };
         let device = &mut self.devices[machine];
-        device.memory.write(to, &response)?;
-        let at = to
-            .checked_add(size_of::<ResponseHeader>() as u64)
-            .ok_or(Error::Fault)?;
-        device.memory.write_bytes(at, &body)?;
+        // `in_slot()` has found the shared region, and no command removes it.
+        let to = device.shared.as_ref().map_or(0, |shared| shared.responses);
+        let bytes = [response.as_bytes(), &body].concat();
+        device
+            .memory
+            .write_bytes(to, &bytes)
+            .map_err(|_| Error::Fault.of(format_args!("the response slot at {to:#x}")))?;
         device.interrupt(vector::RESPONSE);
         Ok(())
     }
@@ -87,33 +121,36 @@ impl Switch {
                 self.devices[machine]
                     .pds
                     .insert(|_| Some(()))
-                    .ok_or(Error::NoRoom)?,
+                    .ok_or_else(|| Error::NoRoom.of("one more protection domain"))?,
             ),
             code::DESTROY_PD => {
+                let handle = body::<One>(bytes)?.value;
                 self.devices[machine]
                     .pds
-                    .remove(body::<One>(bytes)?.value)
-                    .ok_or(Error::NoSuch)?;
+                    .remove(handle)
+                    .ok_or_else(|| no_such("protection domain", handle))?;
                 Ok(None)
             }
             code::CREATE_UC => number(
                 self.devices[machine]
                     .contexts
                     .insert(|_| Some(()))
-                    .ok_or(Error::NoRoom)?,
+                    .ok_or_else(|| Error::NoRoom.of("one more user context"))?,
             ),
             code::DESTROY_UC => {
+                let handle = body::<One>(bytes)?.value;
                 self.devices[machine]
                     .contexts
-                    .remove(body::<One>(bytes)?.value)
-                    .ok_or(Error::NoSuch)?;
+                    .remove(handle)
+                    .ok_or_else(|| no_such("user context", handle))?;
                 Ok(None)
             }
             code::CREATE_MR => self.create_mr(machine, &body::<CreateMr>(bytes)?),
             code::DESTROY_MR => {
                 let keys: &mut Keys = &mut self.devices[machine].keys;
-                keys.remove(body::<One>(bytes)?.value)
-                    .map_err(|_| Error::NoSuch)?;
+                let handle = body::<One>(bytes)?.value;
+                keys.remove(handle)
+                    .map_err(|_| no_such("memory region", handle))?;
                 Ok(None)
             }
             code::CREATE_CQ => self.create_cq(machine, &body::<CreateCq>(bytes)?),
@@ -129,7 +166,7 @@ impl Switch {
             code::CREATE_BIND => self.create_bind(machine, &body::<CreateBind>(bytes)?),
             code::DESTROY_BIND => self.destroy_bind(machine, &body::<DestroyBind>(bytes)?),
             // The driver never resizes a completion queue.
-            _ => Err(Error::Invalid),
+            _ => Err(Error::Invalid.of(format_args!("the command number {command}"))),
         }
     }
 
@@ -159,11 +196,12 @@ impl Switch {
     }
 
     fn modify_qp(&mut self, machine: Machine, from: &ModifyQp) -> Outcome {
-        let who = self.address(machine, from.handle).ok_or(Error::NoSuch)?;
+        let unknown = || no_such("queue pair", from.handle);
+        let who = self.address(machine, from.handle).ok_or_else(unknown)?;
         let uid = self.unique();
-        let qp = self.qp_mut(who).ok_or(Error::NoSuch)?;
+        let qp = self.qp_mut(who).ok_or_else(unknown)?;
         let before = qp.state;
-        let next = qp.modify(from.mask, &from.attrs).ok_or(Error::Invalid)?;
+        let next = qp.modify(from.mask, &from.attrs)?;
         match next {
             // Messages in flight are not for the reset queue pair.
             State::Reset => qp.uid = uid,
@@ -185,13 +223,14 @@ impl Switch {
     }
 
     fn query_qp(&mut self, machine: Machine, handle: u32) -> Outcome {
-        let qp = self.devices[machine].qps.get(handle).ok_or(Error::NoSuch)?;
-        answer(&qp.attrs)
+        let qp = self.devices[machine].qps.get(handle);
+        answer(&qp.ok_or_else(|| no_such("queue pair", handle))?.attrs)
     }
 
     fn destroy_qp(&mut self, machine: Machine, handle: u32) -> Outcome {
         let device = &mut self.devices[machine];
-        let qp = device.qps.remove(handle).ok_or(Error::NoSuch)?;
+        let qp = device.qps.remove(handle);
+        let qp = qp.ok_or_else(|| no_such("queue pair", handle))?;
         device.counters.add(&qp.counters);
         Ok(None)
     }
@@ -201,9 +240,12 @@ impl Switch {
         let srq = self.devices[machine]
             .srqs
             .get_mut(from.handle)
-            .ok_or(Error::NoSuch)?;
-        if from.mask != LIMIT || from.attrs.limit > srq.size {
-            return Err(Error::Invalid);
+            .ok_or_else(|| no_such("shared receive queue", from.handle))?;
+        if from.mask != LIMIT {
+            return Err(Error::Invalid.of(format_args!("the mask {:#x}", from.mask)));
+        }
+        if from.attrs.limit > srq.size {
+            return Err(Error::Invalid.of(format_args!("the limit {}", from.attrs.limit)));
         }
         srq.limit = from.attrs.limit;
         Ok(None)
@@ -213,7 +255,7 @@ impl Switch {
         let srq = self.devices[machine]
             .srqs
             .get(handle)
-            .ok_or(Error::NoSuch)?;
+            .ok_or_else(|| no_such("shared receive queue", handle))?;
         answer(&SrqAttrs {
             max_wr: srq.size,
             max_sge: srq.most,
@@ -225,9 +267,10 @@ impl Switch {
     fn destroy_srq(&mut self, machine: Machine, handle: u32) -> Outcome {
         let device = &mut self.devices[machine];
         if device.qps.iter().any(|(_, qp)| qp.srq == Some(handle)) {
-            return Err(Error::Busy);
+            return Err(Error::Busy.of(format_args!("shared receive queue {handle}")));
         }
-        device.srqs.remove(handle).ok_or(Error::NoSuch)?;
+        let srq = device.srqs.remove(handle);
+        srq.ok_or_else(|| no_such("shared receive queue", handle))?;
         Ok(None)
     }
 
@@ -238,9 +281,10 @@ impl Switch {
             .iter()
             .any(|(_, qp)| qp.send_cq == handle || qp.recv_cq == handle)
         {
-            return Err(Error::Busy);
+            return Err(Error::Busy.of(format_args!("completion queue {handle}")));
         }
-        device.cqs.remove(handle).ok_or(Error::NoSuch)?;
+        let cq = device.cqs.remove(handle);
+        cq.ok_or_else(|| no_such("completion queue", handle))?;
         Ok(None)
     }
 
@@ -248,10 +292,11 @@ impl Switch {
         let place = self.devices[machine]
             .gids
             .get_mut(from.index as usize)
-            .ok_or(Error::Invalid)?;
+            .ok_or_else(|| Error::Invalid.of(format_args!("the index {}", from.index)))?;
         // An address belongs to the first machine that has assigned it.
         if *self.gids.entry(from.gid).or_insert(machine) != machine {
-            return Err(Error::Busy);
+            let address = Ipv6Addr::from(from.gid);
+            return Err(Error::Busy.of(format_args!("the address {address}")));
         }
         if let Some(before) = place.replace(from.gid) {
             self.release_gid(machine, before);
@@ -264,7 +309,7 @@ impl Switch {
             .gids
             .get_mut(from.index as usize)
             .and_then(Option::take)
-            .ok_or(Error::NoSuch)?;
+            .ok_or_else(|| no_such("the address at index", from.index))?;
         self.release_gid(machine, gid);
         Ok(None)
     }

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use super::command::{answer, Outcome};
+use super::command::{answer, no_such, Outcome};
 use super::{Machine, Switch};
 use crate::abi::command::{
     CreateCq, CreateMr, CreateQp, CreateSrq, CreatedMr, CreatedQp, QpAttrs, MR_DMA, MR_FAST,
@@ -11,8 +11,10 @@ use crate::abi::command::{
 use crate::abi::queue::{Cqe, RecvHeader, SendHeader, Sge};
 use crate::abi::shared::limit;
 use crate::cq::Cq;
-use crate::device::{Device, Error, Srq};
+use crate::device::{Device, Srq};
+use crate::error::{Error, Refused};
 use crate::keys::{pages_of, Keys};
+use crate::memory::Memory;
 use crate::qp::{Counters, Kind, Qp, Requester, Responder, State};
 use crate::ring::{Place, Ring};
 
@@ -22,10 +24,19 @@ fn entry(header: usize, sges: u32) -> u32 {
 }
 
 /// A size rounded as in the driver, if it is within the limit.
-fn rounded(size: u32, most: u32) -> Result<u32, Error> {
+fn rounded(what: &str, size: u32, most: u32) -> Result<u32, Refused> {
     (size <= most)
         .then(|| size.max(1).next_power_of_two())
-        .ok_or(Error::Invalid)
+        .ok_or_else(|| Error::Invalid.of(format_args!("{what} {size}")))
+}
+
+/// The pages of a directory: the page with the state of the rings, and the others.
+fn pages(memory: &Memory, directory: u64, count: u32) -> Result<(u64, Box<[u64]>), Refused> {
+    let pages = memory.page_directory(directory, u64::from(count))?;
+    let (state, rest) = pages
+        .split_first()
+        .ok_or_else(|| Error::Invalid.of(format_args!("a page directory with {count} pages")))?;
+    Ok((*state, rest.into()))
 }
 
 impl Switch {
@@ -33,7 +44,8 @@ impl Switch {
         let Device {
             memory, pds, keys, ..
         } = &mut self.devices[machine];
-        pds.get(from.pd).ok_or(Error::NoSuch)?;
+        pds.get(from.pd)
+            .ok_or_else(|| no_such("protection domain", from.pd))?;
         let key = match from.flags {
             MR_DMA => keys.add_all(from.pd, from.access),
             MR_FAST => keys.add_fast(from.pd, from.pages),
@@ -42,14 +54,21 @@ impl Switch {
                 if pages > limit::MR_PAGES
                     || pages_of(from.start, from.length).is_none_or(|n| n > pages)
                 {
-                    return Err(Error::Invalid);
+                    return Err(Error::Invalid.of(format_args!(
+                        "a region of {:#x} bytes at {:#x} with {pages} pages",
+                        from.length, from.start
+                    )));
                 }
                 let pages = memory.page_directory(from.directory, pages)?;
                 keys.add_pages(from.pd, from.access, from.start, from.length, pages)
             }
-            _ => return Err(Error::Invalid),
+            flags => {
+                return Err(Error::Invalid.of(format_args!("the value {flags:#x} of the flags")))
+            }
         };
-        let key = key.ok_or(Error::NoRoom)?;
+        let key = key.ok_or_else(|| {
+            Error::NoRoom.of(format_args!("one more region of {} pages", from.pages))
+        })?;
         answer(&CreatedMr {
             handle: Keys::index(key),
             lkey: key,
@@ -61,96 +80,81 @@ impl Switch {
     pub(super) fn create_cq(&mut self, machine: Machine, from: &CreateCq) -> Outcome {
         let device = &mut self.devices[machine];
         if from.entries == 0 || from.entries > limit::CQES || !from.entries.is_power_of_two() {
-            return Err(Error::Invalid);
+            return Err(Error::Invalid.of(format_args!("the number of entries {}", from.entries)));
         }
-        let pages = device
-            .memory
-            .page_directory(from.directory, u64::from(from.pages))?;
-        let (state, pages) = pages.split_first().ok_or(Error::Invalid)?;
-        let ring = Ring::new(
-            *state,
-            Place::Second,
-            pages,
-            from.entries,
-            size_of::<Cqe>() as u32,
-        );
-        let cq = Cq::new(ring.ok_or(Error::Invalid)?);
-        let handle = device.cqs.insert(|_| Some(cq)).ok_or(Error::NoRoom)?;
+        let (state, pages) = pages(&device.memory, from.directory, from.pages)?;
+        let size = size_of::<Cqe>() as u32;
+        let cq = Cq::new(Ring::new(state, Place::Second, &pages, from.entries, size)?);
+        let handle = device.cqs.insert(|_| Some(cq));
+        let handle = handle.ok_or_else(|| Error::NoRoom.of("one more completion queue"))?;
         answer(&[handle, from.entries])
     }
 
     pub(super) fn create_srq(&mut self, machine: Machine, from: &CreateSrq) -> Outcome {
         let device = &mut self.devices[machine];
-        device.pds.get(from.pd).ok_or(Error::NoSuch)?;
-        let size = rounded(from.attrs.max_wr, limit::WRS)?;
-        let most = rounded(from.attrs.max_sge, limit::SGES)?;
+        device
+            .pds
+            .get(from.pd)
+            .ok_or_else(|| no_such("protection domain", from.pd))?;
+        let size = rounded("max_wr", from.attrs.max_wr, limit::WRS)?;
+        let most = rounded("max_sge", from.attrs.max_sge, limit::SGES)?;
         if from.attrs.limit > size {
-            return Err(Error::Invalid);
+            return Err(Error::Invalid.of(format_args!("the limit {}", from.attrs.limit)));
         }
-        let pages = device
-            .memory
-            .page_directory(from.directory, u64::from(from.pages))?;
-        let (state, pages) = pages.split_first().ok_or(Error::Invalid)?;
-        let ring = Ring::new(
-            *state,
-            Place::Second,
-            pages,
-            size,
-            entry(size_of::<RecvHeader>(), most),
-        );
+        let (state, pages) = pages(&device.memory, from.directory, from.pages)?;
+        let bytes = entry(size_of::<RecvHeader>(), most);
         let srq = Srq {
             pd: from.pd,
-            ring: ring.ok_or(Error::Invalid)?,
+            ring: Ring::new(state, Place::Second, &pages, size, bytes)?,
             most,
             limit: from.attrs.limit,
             size,
         };
-        let handle = device.srqs.insert(|_| Some(srq)).ok_or(Error::NoRoom)?;
+        let handle = device.srqs.insert(|_| Some(srq));
+        let handle = handle.ok_or_else(|| Error::NoRoom.of("one more shared receive queue"))?;
         super::command::number(handle)
     }
 
     pub(super) fn create_qp(&mut self, machine: Machine, from: &CreateQp) -> Outcome {
         let uid = self.unique();
         let device = &mut self.devices[machine];
-        let kind = Kind::new(from.kind).ok_or(Error::Invalid)?;
-        device.pds.get(from.pd).ok_or(Error::NoSuch)?;
+        let kind = Kind::new(from.kind)
+            .ok_or_else(|| Error::Invalid.of(format_args!("the kind {}", from.kind)))?;
         device
-            .cqs
-            .get(from.send_cq)
-            .and(device.cqs.get(from.recv_cq))
-            .ok_or(Error::NoSuch)?;
+            .pds
+            .get(from.pd)
+            .ok_or_else(|| no_such("protection domain", from.pd))?;
+        for cq in [from.send_cq, from.recv_cq] {
+            let found = device.cqs.get(cq);
+            found.ok_or_else(|| no_such("completion queue", cq))?;
+        }
         let srq = (from.is_srq != 0).then_some(from.srq);
         if let Some(handle) = srq {
             // Receives of a shared queue use the queue's protection domain.
-            let shared = device.srqs.get(handle).ok_or(Error::NoSuch)?;
+            let shared = device.srqs.get(handle);
+            let shared = shared.ok_or_else(|| no_such("shared receive queue", handle))?;
             if shared.pd != from.pd {
-                return Err(Error::Invalid);
+                return Err(Error::Invalid.of(format_args!(
+                    "shared receive queue {handle} with protection domain {}",
+                    from.pd
+                )));
             }
         }
-        let sends = rounded(from.max_send_wr, limit::WRS)?;
-        let send_sges = rounded(from.max_send_sge, limit::SGES)?;
-        let receives = rounded(from.max_recv_wr, limit::WRS)?;
-        let recv_sges = rounded(from.max_recv_sge, limit::SGES)?;
-        let pages = device
-            .memory
-            .page_directory(from.directory, u64::from(from.total_pages))?;
-        let (state, pages) = pages.split_first().ok_or(Error::Invalid)?;
+        let sends = rounded("max_send_wr", from.max_send_wr, limit::WRS)?;
+        let send_sges = rounded("max_send_sge", from.max_send_sge, limit::SGES)?;
+        let receives = rounded("max_recv_wr", from.max_recv_wr, limit::WRS)?;
+        let recv_sges = rounded("max_recv_sge", from.max_recv_sge, limit::SGES)?;
+        let (state, pages) = pages(&device.memory, from.directory, from.total_pages.into())?;
         let (own, rest) = pages
             .split_at_checked(usize::from(from.send_pages))
-            .ok_or(Error::Invalid)?;
-        let sq = Ring::new(
-            *state,
-            Place::First,
-            own,
-            sends,
-            entry(size_of::<SendHeader>(), send_sges),
-        );
-        let sq = sq.ok_or(Error::Invalid)?;
+            .ok_or_else(|| Error::Invalid.of(format_args!("send_pages {}", from.send_pages)))?;
+        let size = entry(size_of::<SendHeader>(), send_sges);
+        let sq = Ring::new(state, Place::First, own, sends, size)?;
         let rq = match srq {
             Some(_) => None,
             None => {
                 let size = entry(size_of::<RecvHeader>(), recv_sges);
-                Some(Ring::new(*state, Place::Second, rest, receives, size).ok_or(Error::Invalid)?)
+                Some(Ring::new(state, Place::Second, rest, receives, size)?)
             }
         };
         let qp = Qp {
@@ -183,7 +187,7 @@ impl Switch {
             Kind::Gsi => device.qps.insert_at(1, qp),
             _ => device.qps.insert(|_| Some(qp)),
         };
-        let handle = handle.ok_or(Error::NoRoom)?;
+        let handle = handle.ok_or_else(|| Error::NoRoom.of("one more queue pair"))?;
         answer(&CreatedQp {
             qpn: handle,
             handle,

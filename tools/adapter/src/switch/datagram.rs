@@ -88,8 +88,8 @@ impl Switch {
         let receive = match self.devices[machine].take_receive(peer.handle) {
             Ok(Some(receive)) => receive,
             Ok(None) => return Ok(()),
-            Err(_) => {
-                self.broken(peer);
+            Err(why) => {
+                self.broken(peer, why);
                 return Ok(());
             }
         };

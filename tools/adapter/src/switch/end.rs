@@ -7,6 +7,7 @@ use crate::abi::queue::Status;
 use crate::device::Device;
 use crate::qp::{Kind, State};
 use crate::request::{Recv, Send};
+use crate::ring::Broken;
 
 impl Switch {
     /// A queue pair fails and all its requests complete. `why`: an event for its driver.
@@ -34,11 +35,13 @@ impl Switch {
     }
 
     /// A queue pair's rings are invalid: they are no longer read.
-    pub(super) fn broken(&mut self, who: Address) {
+    pub(super) fn broken(&mut self, who: Address, why: Broken) {
         if let Some(qp) = self.qp_mut(who).filter(|qp| !qp.broken) {
             qp.broken = true;
-            let what = format!("the rings of queue pair {} make no sense", who.handle);
-            self.devices[who.machine].complain(&what);
+            self.devices[who.machine].log.complain(
+                "queue pair",
+                format_args!("the rings of {} are invalid: {why}", who.handle),
+            );
             self.fail(who, Some(event::QP_FATAL));
         }
     }
@@ -91,28 +94,36 @@ impl Switch {
 
     /// The next send of a failed queue pair; frees its slot.
     fn unsent(&mut self, who: Address) -> Option<Send> {
+        self.take_unsent(who).unwrap_or_else(|why| {
+            self.broken(who, why);
+            None
+        })
+    }
+
+    fn take_unsent(&mut self, who: Address) -> Result<Option<Send>, Broken> {
         let Device { memory, qps, .. } = &mut self.devices[who.machine];
-        let qp = qps
-            .get_mut(who.handle)
-            .filter(|qp| qp.uid == who.uid && !qp.broken)?;
-        let address = qp.sq.take(memory).ok()??;
+        let qp = qps.get_mut(who.handle).filter(|qp| qp.uid == who.uid);
+        let Some(qp) = qp.filter(|qp| !qp.broken) else {
+            return Ok(None);
+        };
+        let Some(address) = qp.sq.take(memory)? else {
+            return Ok(None);
+        };
         let most = crate::abi::shared::limit::SGES;
-        let send = Send::read(memory, address, most, qp.kind != Kind::Rc).ok()?;
+        let send = Send::read(memory, address, most, qp.kind != Kind::Rc)?;
         qp.requester.first += 1;
-        qp.sq.release(memory, qp.sq.own()).ok()?;
-        Some(send)
+        qp.sq.release(memory, qp.sq.own())?;
+        Ok(Some(send))
     }
 
     /// The next receive of a failed queue pair. Receives of a shared queue are left for other queue
     /// pairs.
     fn unreceived(&mut self, who: Address) -> Option<Recv> {
-        let own = self.qp(who).is_some_and(|qp| qp.srq.is_none());
-        own.then(|| {
-            self.devices[who.machine]
-                .take_receive(who.handle)
-                .ok()
-                .flatten()
+        self.qp(who).filter(|qp| qp.srq.is_none())?;
+        let taken = self.devices[who.machine].take_receive(who.handle);
+        taken.unwrap_or_else(|why| {
+            self.broken(who, why);
+            None
         })
-        .flatten()
     }
 }

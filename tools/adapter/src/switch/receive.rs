@@ -174,8 +174,8 @@ impl Switch {
                     );
                     return;
                 }
-                Err(_) => {
-                    self.broken(to);
+                Err(why) => {
+                    self.broken(to, why);
                     return;
                 }
             }

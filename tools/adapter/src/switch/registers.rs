@@ -4,7 +4,7 @@
 use super::{Machine, Switch};
 use crate::abi::{ctl, reg, uar, PAGE, VERSION};
 use crate::cq::Armed;
-use crate::device::Error;
+use crate::error::Error;
 use crate::qp::State;
 
 impl Switch {
@@ -35,15 +35,22 @@ impl Switch {
                 self.forget(machine);
                 let device = &mut self.devices[machine];
                 device.error = 0;
-                if let Err(error) = device.share(address) {
-                    device.error = error as u32;
-                    device.complain(&format!("the shared region at {address:#x}: {error:?}"));
+                if let Err(refused) = device.share(address) {
+                    device.error = refused.error as u32;
+                    device.log.complain("shared region", refused);
                 }
             }
             reg::CTL => self.control(machine, value),
             reg::REQUEST => self.command(machine),
             reg::IMR => self.devices[machine].masked = value,
-            _ => {}
+            _ => {
+                self.devices[machine].log.complain(
+                    "register",
+                    format_args!(
+                        "a write of {value:#x} at {offset:#x}, where no register can be written"
+                    ),
+                );
+            }
         }
     }
 
@@ -53,22 +60,42 @@ impl Switch {
             return;
         }
         let device = &mut self.devices[machine];
-        let known = matches!(value, ctl::ACTIVATE | ctl::UNQUIESCE);
-        device.error = if known && device.shared.is_some() {
-            0
+        let refused = if !matches!(value, ctl::ACTIVATE | ctl::UNQUIESCE) {
+            Some(Error::Invalid.of(format_args!("the value {value:#x}")))
+        } else if device.shared.is_none() {
+            Some(Error::NoSuch.of("the shared region"))
         } else {
-            Error::Invalid as u32
+            None
         };
-        device.active |= device.error == 0;
+        device.error = refused.as_ref().map_or(0, |refused| refused.error as u32);
+        match refused {
+            Some(refused) => device.log.complain("CTL", refused),
+            None => device.active = true,
+        }
+    }
+
+    /// Logs that a guest has rung for an object that does not exist. The error register does not
+    /// change: a program can ring at any time, while the driver reads the error of its command.
+    fn unknown(&mut self, machine: Machine, doorbell: &'static str, handle: u32) {
+        let log = &mut self.devices[machine].log;
+        log.complain(doorbell, format_args!("there is no {handle}"));
     }
 
     /// Rings a doorbell in BAR 2. Returns whether the switch has work now.
     pub fn ring(&mut self, machine: Machine, offset: u64, value: u32) -> bool {
-        self.devices[machine].doorbells += 1;
+        let device = &mut self.devices[machine];
+        device.doorbells += 1;
         let handle = value & uar::HANDLE;
         match offset % PAGE {
+            uar::QP if value & (uar::QP_SEND | uar::QP_RECV) == 0 => {
+                device.log.complain(
+                    "doorbell of queue pairs",
+                    format_args!("the value {value:#x} means neither a send nor a receive"),
+                );
+            }
             uar::QP => {
                 let Some(who) = self.address(machine, handle) else {
+                    self.unknown(machine, "doorbell of queue pairs", handle);
                     return false;
                 };
                 let failed = self.qp(who).is_some_and(|qp| qp.state == State::Err);
@@ -79,13 +106,25 @@ impl Switch {
                 }
             }
             uar::CQ if uar::is_look(offset, value) => {}
+            uar::CQ if device.cqs.get(handle).is_none() => {
+                self.unknown(machine, "doorbell of completion queues", handle);
+            }
             uar::CQ => {
                 let any = value & uar::CQ_ARM != 0;
                 let armed = if any { Armed::Any } else { Armed::Solicited };
-                self.devices[machine].arm(handle, armed);
+                device.arm(handle, armed);
             }
             // The device reads a shared receive queue when it needs a receive.
-            _ => {}
+            uar::SRQ if device.srqs.get(handle).is_some() => {}
+            uar::SRQ => self.unknown(machine, "doorbell of shared receive queues", handle),
+            offset => {
+                device.log.complain(
+                    "doorbell",
+                    format_args!(
+                        "a write of {value:#x} at {offset:#x} of a page, where no doorbell is"
+                    ),
+                );
+            }
         }
         false
     }

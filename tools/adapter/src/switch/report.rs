@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Counters for users and scripts.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::Switch;
@@ -30,6 +32,10 @@ pub struct MachineReport {
     pub keys: u64,
     /// Completion queues.
     pub completion_queues: u32,
+    /// The error register: 0, or the error of the last command or of the last write to CTL.
+    pub error: u32,
+    /// Number of refused values of the guest, by the place where the guest has written them.
+    pub complaints: BTreeMap<&'static str, u64>,
     /// Sums over all queue pairs, including destroyed ones.
     pub total: Counters,
     /// Counters of existing queue pairs.
@@ -87,6 +93,8 @@ impl Switch {
                 interrupts: device.interrupts,
                 keys: device.keys.count(),
                 completion_queues: device.cqs.len(),
+                error: device.error,
+                complaints: device.log.counts().clone(),
                 total,
                 queue_pairs,
             }

@@ -54,8 +54,8 @@ impl Switch {
                 true
             }
             Ok(None) => false,
-            Err(_) => {
-                self.broken(who);
+            Err(why) => {
+                self.broken(who, why);
                 false
             }
         }
@@ -247,8 +247,8 @@ impl Switch {
             .qps
             .get(who.handle)
             .map(|qp| qp.sq.release(&device.memory, number));
-        if released == Some(Err(crate::ring::Broken)) {
-            self.broken(who);
+        if let Some(Err(why)) = released {
+            self.broken(who, why);
         }
     }
 

@@ -6,6 +6,8 @@
 
 pub mod torment;
 
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use adapter::abi::command::{
@@ -31,25 +33,49 @@ pub const ENTRIES: u32 = 16;
 const SEND_ENTRY: u64 = 256;
 const RECV_ENTRY: u64 = 128;
 
-/// The world: a switch and its time.
+/// The lines that the adapters of all machines have logged.
+#[derive(Clone, Default)]
+pub struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Lines {
+    /// Returns the lines since the last call.
+    pub fn take(&self) -> Vec<String> {
+        let bytes = std::mem::take(&mut *self.0.lock().unwrap());
+        let text = String::from_utf8(bytes).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The world: a switch, its time and its log.
 pub struct World {
     pub switch: Switch,
     pub now: Instant,
+    pub log: Lines,
 }
 
 impl World {
     pub fn new(machines: usize, link: Link) -> Self {
         let mut switch = Switch::new(machines, link);
+        let log = Lines::default();
         for machine in 0..machines {
-            switch
-                .device(machine)
-                .memory
-                .map_anonymous(0, MEMORY)
-                .unwrap();
+            let device = switch.device(machine);
+            device.memory.map_anonymous(0, MEMORY).unwrap();
+            device.log.redirect(log.clone());
         }
         Self {
             switch,
             now: Instant::now(),
+            log,
         }
     }
 
@@ -99,8 +125,8 @@ pub struct Queue {
     pub machine: usize,
     pub handle: u32,
     pub cq: u32,
-    cq_state: u64,
-    state: u64,
+    pub cq_state: u64,
+    pub state: u64,
     sent: u32,
     received: u32,
     polled: u32,

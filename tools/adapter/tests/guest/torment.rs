@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use adapter::abi::queue::{op, Sge, Status};
 use adapter::abi::{reg, uar};
+use adapter::log;
 use adapter::qp::State;
 use adapter::switch::Link;
 
@@ -97,6 +98,13 @@ pub fn torment(acts: &[Act], link: Link) {
         }
     }
     world.run(Duration::from_secs(3));
+    // The log has only complaints about that machine, and not too many of them.
+    let lines = world.log.take();
+    let other = lines
+        .iter()
+        .find(|line| !line.starts_with("adapter: machine 3: "));
+    assert_eq!(other, None);
+    assert!(lines.len() as u64 <= log::MOST + 100);
     // The connection of the other machines works.
     let (from, to) = (0x20_0000, 0x20_0000);
     guests[0].write(&mut world, from, &0x1122_3344_5566_7788u64);
