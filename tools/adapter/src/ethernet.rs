@@ -146,7 +146,9 @@ pub fn start(cards: &[Names]) -> io::Result<()> {
         queues.push(queue);
         ports.push(Port {
             number: index + 1,
-            socket: UnixDatagram::bind(&names.own)?,
+            socket: UnixDatagram::bind(&names.own).map_err(|error| {
+                io::Error::new(error.kind(), format!("{}: {error}", names.own.display()))
+            })?,
             card: names.card.clone(),
             queue: sender,
             has_told: AtomicBool::new(false),

@@ -188,6 +188,8 @@ fn paths_that_are_wrong_or_in_use_are_errors() {
     let text = format!("{}={}", one.own.display(), one.card.display());
     assert_eq!(text.parse(), Ok(one.clone()));
     std::fs::write(&one.own, "").expect("a file");
+    let path = one.own.display().to_string();
     let error = start(&[one]).expect_err("the path is in use");
     assert_eq!(error.kind(), ErrorKind::AddrInUse);
+    assert!(error.to_string().contains(&path), "{error}");
 }
