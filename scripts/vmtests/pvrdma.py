@@ -182,28 +182,61 @@ def the_faster_way_is_chosen(bench: Bench) -> None:
             bench.a.check("sdpctl set net.sdp.zcopy_thresh=-1")
 
 
+@over_adapter()
+def rings_harm_their_program_only(bench: Bench) -> None:
+    """A program overwrites its own rings. The log names each ring, the queue's program has an event and can destroy
+    its queues, and connections of both machines continue."""
+    before = bench.adapter.counters()
+    earlier = len(bench.adapter.said(bench.a))
+    job = bench.a.spawn(f"exec hostile --local {bench.address(bench.a)} --rings --timeout-scale {bench.limit(1)}")
+    streams(bench, bench.b, 7360, 4)
+    queue_pairs = dict(line.split(": ") for line in bench.succeed(job, 60).splitlines())
+    said = bench.adapter.said(bench.a)[earlier:]
+    nonsense = "the number 0xc0ffee is out of range"
+    for ring, line in (("Sends", "queue pair: the rings of {} are invalid: "),
+                       ("Receives", "queue pair: the rings of {} are invalid: "),
+                       ("Completions", r"completion queue: \d+: "),
+                       ("SharedReceives", r"shared receive queue: \d+: ")):
+        wanted = line.format(queue_pairs[ring]) + nonsense
+        expect(any(re.fullmatch(wanted, found) for found in said), f"no line {wanted}:\n" + "\n".join(said))
+    after = bench.adapter.counters()
+    counts = {kind: count - before[0]["complaints"].get(kind, 0) for kind, count in after[0]["complaints"].items()}
+    # Besides the four of the above, those of the numbers that were overwritten at random.
+    expect(counts["queue pair"] > 20 and counts["completion queue"] > 2, counts)
+    expect(after[1]["complaints"] == before[1]["complaints"], after[1])
+    expect(all(machine["active"] and machine["error"] == 0 for machine in after), after)
+    streams(bench, bench.a, 7361, 4)
+
+
 # Writes numbers to each register and doorbell and to random ones, through the sysfs files of the
-# device's memory.
+# device's memory. A view of items writes an item by one access of its width.
 NONSENSE = """
-import mmap, random, struct, sys
+import mmap, os, random, sys
 random.seed(int(sys.argv[2]))
 def region(number):
-    with open(f'{sys.argv[1]}/resource{number}', 'r+b') as file:
-        return mmap.mmap(file.fileno(), 4096)
+    path = f'{sys.argv[1]}/resource{number}'
+    with open(path, 'r+b') as file:
+        view = memoryview(mmap.mmap(file.fileno(), os.path.getsize(path)))
+    return {width: view.cast(kind) for width, kind in ((1, 'B'), (2, 'H'), (4, 'I'), (8, 'Q'))}
 registers, doorbells = region(1), region(2)
 def number():
-    return random.choice([random.getrandbits(32), random.randrange(8),
+    return random.choice([random.getrandbits(64), random.randrange(8),
                           random.randrange(64) | random.getrandbits(3) << 29])
-for _ in range(3000):
+def write(region, at):
+    width = random.choice([4, 4, 4, 4, 1, 2, 8])
+    region[width][at // width] = number() % (1 << 8 * width)
+for _ in range(5000):
     if random.random() < 0.7:
-        struct.pack_into('<I', doorbells, random.choice([0, 4, 8, 4 * random.randrange(1024)]), number())
+        page = random.choice([0, random.randrange(len(doorbells[1]) // 4096)])
+        write(doorbells, 4096 * page + random.choice([0, 4, 8, 4 * random.randrange(1024)]))
     else:
-        struct.pack_into('<I', registers, 4 * random.choice([1, 3, 4, 7, random.randrange(1024)]), number())
+        write(registers, 4 * random.choice([1, 3, 4, 7, random.randrange(1024)]))
     if random.random() < 0.1:
-        struct.unpack_from('<I', registers, 4 * random.randrange(1024))
-struct.pack_into('<I', registers, 12, 2)
-struct.pack_into('<I', registers, 12, 77)
-print('error', *struct.unpack_from('<I', registers, 20))
+        width = random.choice([1, 2, 4, 8])
+        registers[width][random.randrange(4096 // width)]
+registers[4][3] = 2
+registers[4][3] = 77
+print('error', registers[4][5])
 """
 # The error register after an invalid value of the register CTL.
 INVALID = 22
@@ -233,7 +266,9 @@ def nonsense_harms_its_machine_only(bench: Bench) -> None:
                  r"command: the shared region does not exist",
                  r"doorbell of queue pairs: there is no \d+", r"doorbell of completion queues: there is no \d+",
                  r"doorbell of shared receive queues: there is no \d+",
-                 r"doorbell: a write of 0x[0-9a-f]+ at 0x[0-9a-f]+ of a page"):
+                 r"doorbell: a write of 0x[0-9a-f]+ at 0x[0-9a-f]+ of a page",
+                 *(rf"access: a write of {width} bytes at 0x[0-9a-f]+ of BAR 1" for width in (1, 2, 8)),
+                 *(rf"access: a write of {width} bytes at 0x[0-9a-f]{{4,}} of BAR 2" for width in (1, 2, 8))):
         expect(any(re.match(line, found) for found in said), f"no line {line}:\n" + "\n".join(said[:200]))
     bench.b.run("killall -q -KILL selftest")
     streams(bench, bench.b, 7350, 4)

@@ -8,8 +8,8 @@ use std::process::Command;
 
 const FUNCTIONS: &str = "rdma_(create|destroy)_(event_channel|id)|rdma_(bind|resolve)_(addr|route)\
     |rdma_(listen|connect|accept|reject|disconnect|establish|migrate_id|init_qp_attr)\
-    |rdma_(get|ack)_cm_event|ibv_(alloc|dealloc)_pd|ibv_(create|destroy)_(cq|qp)|ibv_modify_qp\
-    |ibv_(reg|dereg)_mr";
+    |rdma_(get|ack)_cm_event|ibv_(alloc|dealloc)_pd|ibv_(create|destroy)_(cq|qp|srq)\
+    |ibv_(modify|query)_qp|ibv_(reg|dereg)_mr|ibv_query_gid|ibv_(get|ack)_async_event";
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
@@ -23,7 +23,7 @@ fn main() {
         .args(["--allowlist-function", FUNCTIONS])
         .args([
             "--allowlist-type",
-            "ibv_(wc_status|send_flags|wr_opcode|access_flags)",
+            "ibv_(wc_status|send_flags|wr_opcode|access_flags|event_type|mtu)",
         ])
         .args(["--allowlist-type", "ibv_qp_(attr_mask|state)"])
         .arg("--output")

@@ -20,6 +20,7 @@ mod peer;
 mod queue;
 mod reader;
 mod revive;
+mod rings;
 mod run;
 mod session;
 mod sock;
@@ -63,6 +64,9 @@ struct Args {
     /// The false address for `--forge`.
     #[arg(long, value_name = "ADDR")]
     claimed: Option<Ipv4Addr>,
+    /// Overwrite the rings of own queues, which a device of vmw_pvrdma reads.
+    #[arg(long, requires = "local")]
+    rings: bool,
     /// Run only the attacks whose names contain one of these patterns.
     patterns: Vec<String>,
 }
@@ -71,13 +75,15 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let limit = LIMIT * args.timeout_scale;
     let forged = args.forge.zip(args.local).zip(args.claimed);
-    let between_two = match (args.victim, args.revive, forged) {
-        (Some(addr), _, _) => Some(revive::victim(addr, limit)),
-        (None, Some(addr), _) => Some(revive::attack(addr, limit)),
-        (None, None, Some(((to, own), claimed))) => Some(forge::forge(to, own, claimed)),
-        (None, None, None) => None,
+    let rings = args.local.filter(|_| args.rings);
+    let alone = match (args.victim, args.revive, forged, rings) {
+        (Some(addr), ..) => Some(revive::victim(addr, limit)),
+        (None, Some(addr), ..) => Some(revive::attack(addr, limit)),
+        (_, _, Some(((to, own), claimed)), _) => Some(forge::forge(to, own, claimed)),
+        (.., Some(local)) => Some(rings::attack(local, args.port, limit)),
+        (None, None, None, None) => None,
     };
-    if let Some(result) = between_two {
+    if let Some(result) = alone {
         return match result {
             Ok(()) => ExitCode::SUCCESS,
             Err(why) => {
