@@ -21,7 +21,7 @@ const LARGEST: usize = 68 * 1024;
 /// A frame begins with the destination's and the sender's address, and a type of 2 bytes.
 const HEADER: usize = 14;
 /// A machine can invent addresses, so the switch keeps at most this number of them.
-const KNOWN: usize = 1024;
+pub const KNOWN: usize = 1024;
 /// Maximum number of frames that wait for a card: a Unix socket keeps only a few, fewer than TCP
 /// sends at once.
 const WAITING: usize = 256;
@@ -88,37 +88,73 @@ impl Port {
     }
 }
 
+/// The cards to which a frame goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// None: the frame is invalid, or its destination is the card that has sent it.
+    Drop,
+    /// This one.
+    To(usize),
+    /// All except the card that has sent it.
+    Flood,
+}
+
+/// Behind which card an address is.
+#[derive(Default)]
+pub struct Addresses(HashMap<Address, usize>);
+
+impl Addresses {
+    /// Learns where the sender of a frame is, and returns where the frame goes.
+    pub fn route(&mut self, from: usize, frame: &[u8]) -> Route {
+        let Some((Some(to), Some(sender))) = frame
+            .get(..HEADER)
+            .map(|header| (header.first_chunk::<6>(), header[6..].first_chunk::<6>()))
+        else {
+            return Route::Drop;
+        };
+        // A machine that sends as a group would otherwise get what others send to the group.
+        if sender[0] & GROUP != 0 {
+            return Route::Drop;
+        }
+        if self.0.len() >= KNOWN && !self.0.contains_key(sender) {
+            self.0.clear();
+        }
+        self.0.insert(*sender, from);
+        // A group is never known, so its frames go to all.
+        match self.0.get(to) {
+            Some(to) if *to == from => Route::Drop,
+            Some(to) => Route::To(*to),
+            None => Route::Flood,
+        }
+    }
+
+    /// The number of addresses.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether no address is known.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 /// The ports, and behind which of them an address is.
 struct Switch {
     ports: Vec<Port>,
-    known: Mutex<HashMap<Address, usize>>,
+    addresses: Mutex<Addresses>,
 }
 
 impl Switch {
     /// Forwards a frame that a card has sent.
     fn forward(&self, from: usize, frame: &[u8]) {
-        let Some((Some(to), Some(sender))) = frame
-            .get(..HEADER)
-            .map(|header| (header.first_chunk::<6>(), header[6..].first_chunk::<6>()))
-        else {
-            return;
-        };
-        // A machine that sends as a group would otherwise get what others send to the group.
-        if sender[0] & GROUP != 0 {
+        let route = self.addresses.lock().route(from, frame);
+        if route == Route::Drop {
             return;
         }
-        let known = {
-            let mut known = self.known.lock();
-            if known.len() >= KNOWN && !known.contains_key(sender) {
-                known.clear();
-            }
-            known.insert(*sender, from);
-            known.get(to).copied()
-        };
         let frame = Arc::from(frame);
-        // A group is never known, so its frames go to all.
         for (number, port) in self.ports.iter().enumerate() {
-            if number != from && known.is_none_or(|to| to == number) {
+            if route == Route::To(number) || route == Route::Flood && number != from {
                 port.send(&frame);
             }
         }
@@ -156,7 +192,7 @@ pub fn start(cards: &[Names]) -> io::Result<()> {
     }
     let switch = Arc::new(Switch {
         ports,
-        known: Mutex::default(),
+        addresses: Mutex::default(),
     });
     for (port, queue) in queues.into_iter().enumerate() {
         let (reader, writer) = (Arc::clone(&switch), Arc::clone(&switch));

@@ -8,11 +8,11 @@ use std::os::fd::FromRawFd;
 use std::time::Duration;
 
 use adapter::abi::command::{attr, QpAttrs};
-use adapter::abi::queue::{flag, op, wc, Atomic, Datagram, SendHeader, Sge, Status};
+use adapter::abi::queue::{flag, op, wc, Atomic, SendHeader, Sge, Status};
 use adapter::abi::{access, uar, PAGE};
 use adapter::qp::State;
 use adapter::switch::Link;
-use guest::{connected, gid, rdma, request, Guest, Queue, World, ENTRIES, MEMORY};
+use guest::{connected, rdma, request, Guest, Queue, World, ENTRIES, MEMORY};
 
 const OK: u32 = Status::Success as u32;
 const FLUSHED: u32 = Status::Flushed as u32;
@@ -562,16 +562,6 @@ fn a_peer_that_is_not_reset_as_well_is_given_up() {
     assert_eq!(qb.ended(&mut world), []);
 }
 
-/// Posts a datagram to a queue pair of another machine.
-fn datagram(world: &mut World, queue: &mut Queue, to: &Queue, sges: &[Sge]) {
-    let what = Datagram {
-        dgid: gid(to.machine),
-        qpn: to.handle,
-        ..Datagram::default()
-    };
-    queue.send(world, request(op::SEND, &what), sges);
-}
-
 /// Two queue pairs for datagrams.
 fn datagrams(world: &mut World) -> ([Guest; 2], [Queue; 2]) {
     let mut guests = [0, 1].map(|machine| Guest::start(world, machine));
@@ -588,7 +578,7 @@ fn a_datagram_without_memory_takes_no_receive() {
     let ([mut a, mut b], [mut qa, mut qb]) = datagrams(&mut world);
     let (from, to) = (a.memory(PAGE), b.memory(PAGE));
     qb.receive(&mut world, &[sge(&b, to, 100)]);
-    datagram(&mut world, &mut qa, &qb, &[sge(&a, MEMORY, 8)]);
+    qa.send_datagram(&mut world, &qb, &[sge(&a, MEMORY, 8)]);
     world.settle();
     assert_eq!(qa.ended(&mut world), [(0, Status::LocalProtection as u32)]);
     let again = QpAttrs {
@@ -597,7 +587,7 @@ fn a_datagram_without_memory_takes_no_receive() {
     };
     assert!(a.modify(&mut world, &qa, attr::STATE, again));
     fill(&a, &mut world, from, 60, 5);
-    datagram(&mut world, &mut qa, &qb, &[sge(&a, from, 60)]);
+    qa.send_datagram(&mut world, &qb, &[sge(&a, from, 60)]);
     world.settle();
     assert_eq!(qa.ended(&mut world), [(1, OK)]);
     assert_eq!(qb.ended(&mut world), [(1000, OK)]);
@@ -634,7 +624,7 @@ fn the_memory_of_a_datagram_is_only_read() {
     assert_eq!(done, 0);
     // The receive has no memory, so the datagram does not arrive.
     qb.receive(&mut world, &[sge(&b, MEMORY, 100)]);
-    datagram(&mut world, &mut qa, &qb, &[sge(&a, from, 60)]);
+    qa.send_datagram(&mut world, &qb, &[sge(&a, from, 60)]);
     world.settle();
     assert_eq!(qa.ended(&mut world), [(0, OK)]);
     let status = Status::LocalProtection as u32;

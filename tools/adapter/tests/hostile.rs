@@ -18,7 +18,7 @@ use adapter::log::MOST_OF_A_KIND;
 use adapter::qp::State;
 use adapter::server::{Backend, Running};
 use adapter::switch::Link;
-use guest::torment::{torment, Act};
+use guest::torment::{torment, Act, Create, RINGS};
 use guest::{gid, request, Guest, World, MEMORY, RESPONSE, SHARED};
 use parking_lot::{Condvar, Mutex};
 use proptest::prelude::*;
@@ -28,18 +28,96 @@ use zerocopy::{Immutable, IntoBytes};
 
 fn act() -> impl Strategy<Value = Act> {
     let small = prop_oneof![0u32..40, any::<u32>()];
+    let rings = RINGS.0..=RINGS.1;
+    let scribbled = prop_oneof![9 => rings, 1 => SHARED..=SHARED + 0xfff];
     prop_oneof![
-        1 => (prop_oneof![Just(reg::DSR_LOW), Just(reg::IMR), Just(reg::REQUEST), any::<u64>()], any::<u32>())
-            .prop_map(|(at, value)| Act::Register(at, value)),
-        1 => (prop_oneof![0u64..16, any::<u64>()], any::<u32>()).prop_map(|(at, value)| Act::Doorbell(at, value)),
-        4 => (0u64..12, 0u32..8, 28u32..32).prop_map(|(at, handle, bit)| Act::Doorbell(at, handle | (1 << bit))),
+        1 => destruction(),
+        6 => access(),
+        6 => doorbell(),
         6 => (0u32..24, proptest::collection::vec(prop_oneof![Just(0u8), Just(1), Just(2), any::<u8>()], 168))
             .prop_map(|(command, bytes)| Act::Command(command, bytes)),
-        6 => (0x10000u64..0x30000, any::<u64>()).prop_map(|(at, value)| Act::Scribble(at & !7, value)),
-        12 => (0x10000u64..0x30000, small).prop_map(|(at, value)| Act::Number(at & !3, value)),
+        4 => creation(),
+        7 => (scribbled.clone(), any::<u64>()).prop_map(|(at, value)| Act::Scribble(at & !7, value)),
+        10 => (scribbled, small.clone()).prop_map(|(at, value)| Act::Number(at & !3, value)),
+        4 => (any::<u8>(), 0u8..4, small)
+            .prop_map(|(queue, index, value)| Act::Index(queue, index, value)),
         2 => Just(Act::Run),
         2 => line().prop_map(Act::Control),
     ]
+}
+
+/// What destroys all objects, or may do so: rare, because the machine can do little afterwards.
+fn destruction() -> impl Strategy<Value = Act> {
+    let value = || prop_oneof![0u32..4, any::<u32>()];
+    prop_oneof![
+        Just(Act::Reset),
+        Just(Act::Start),
+        value().prop_map(|value| Act::Register(reg::DSR_HIGH, value)),
+        value().prop_map(|value| Act::Register(reg::CTL, value)),
+    ]
+}
+
+fn access() -> impl Strategy<Value = Act> {
+    // BAR 1 and BAR 2 are the regions 1 and 2, and the configuration space is region 7.
+    let region = || prop_oneof![Just(1u32), Just(2), Just(7), any::<u32>()];
+    let at = || prop_oneof![0u64..0x50, 0u64..0x20_0000, any::<u64>()];
+    // Other registers than those that destroy all objects.
+    let written = at().prop_filter("resets", |at| !(5..0x10).contains(at));
+    let register = prop_oneof![
+        Just(reg::DSR_LOW),
+        Just(reg::IMR),
+        Just(reg::REQUEST),
+        any::<u64>()
+    ];
+    prop_oneof![
+        (register, any::<u32>()).prop_map(|(at, value)| Act::Register(at, value)),
+        (
+            region(),
+            written,
+            proptest::collection::vec(any::<u8>(), 0..9)
+        )
+            .prop_map(|(region, at, bytes)| Act::Write(region, at, bytes)),
+        (region(), at(), 0usize..9).prop_map(|(region, at, len)| Act::Read(region, at, len)),
+        [0u32..8, 0..64, 0..5, 0..5].prop_map(Act::Interrupts),
+        any::<[u32; 4]>().prop_map(Act::Interrupts),
+    ]
+}
+
+fn doorbell() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        1 => (prop_oneof![0u64..16, any::<u64>()], any::<u32>())
+            .prop_map(|(at, value)| Act::Doorbell(at, value)),
+        4 => (0u64..12, 0u32..12, 28u32..32)
+            .prop_map(|(at, handle, bit)| Act::Doorbell(at, handle | (1 << bit))),
+    ]
+}
+
+fn creation() -> impl Strategy<Value = Act> {
+    let number = |end: u16| prop_oneof![8 => 0..end, 1 => any::<u16>()];
+    let numbers = (
+        number(3),
+        number(8),
+        number(40),
+        number(6),
+        number(8),
+        number(4),
+    );
+    (
+        0u8..3,
+        any::<u8>(),
+        0u8..6,
+        proptest::option::of(0u32..4),
+        numbers,
+    )
+        .prop_map(|(what, directory, kind, shared, numbers)| {
+            Act::Create(Create {
+                what,
+                directory,
+                kind,
+                shared,
+                numbers: numbers.into(),
+            })
+        })
 }
 
 /// Lines for the control socket: most of them are valid and concern the third machine.
@@ -730,6 +808,76 @@ fn an_invalid_completion_queue_is_a_line_and_an_event() {
     qa.send(&mut world, request(op::SEND, &[0u8; 0]), &[]);
     world.settle();
     assert_eq!(world.log.take(), [""; 0]);
+}
+
+#[test]
+fn an_invalid_shared_receive_queue_is_a_line_and_an_event() {
+    let mut world = World::new(2, Link::default());
+    let mut a = Guest::start(&mut world, 0);
+    let mut b = Guest::start(&mut world, 1);
+    let shared = a.shared_queue(&mut world);
+    let qa = a.queue_of(&mut world, 2, Some(&shared));
+    let mut qb = b.queue(&mut world, 2);
+    a.connect(&mut world, &qa, &qb, State::Rts);
+    b.connect(&mut world, &qb, &qa, State::Rts);
+    a.write(&mut world, shared.state + 8, &NONSENSE);
+    qb.send(&mut world, request(op::SEND, &[0u8; 0]), &[]);
+    world.settle();
+    let wrong = "the number 0xc0ffee is out of range";
+    let lines = [
+        format!("shared receive queue: {}: {wrong}", shared.handle),
+        format!(
+            "queue pair: the rings of {} are invalid: {wrong}",
+            qa.handle
+        ),
+    ];
+    assert_eq!(
+        world.log.take(),
+        lines.map(|line| format!("adapter: machine 1: {line}"))
+    );
+    assert_eq!(
+        [(); 4].map(|()| a.event(&mut world)),
+        [
+            Some([event::SRQ_ERR, shared.handle]),
+            Some([event::QP_FATAL, qa.handle]),
+            Some([event::QP_LAST_WQE_REACHED, qa.handle]),
+            None,
+        ]
+    );
+}
+
+#[test]
+fn an_invalid_ring_of_a_datagram_queue_pair_is_a_line_and_an_event() {
+    const UD: u8 = 4;
+    const GSI: u8 = 1;
+    for kind in [UD, GSI] {
+        for sends in [false, true] {
+            let mut world = World::new(2, Link::default());
+            let mut a = Guest::start(&mut world, 0);
+            let mut b = Guest::start(&mut world, 1);
+            let (qa, mut qb) = (a.queue(&mut world, kind), b.queue(&mut world, kind));
+            a.connect(&mut world, &qa, &qb, State::Rts);
+            b.connect(&mut world, &qb, &qa, State::Rts);
+            a.write(&mut world, qa.state + if sends { 0 } else { 8 }, &NONSENSE);
+            if sends {
+                qa.send_doorbell(&mut world);
+            } else {
+                qb.send_datagram(&mut world, &qa, &[]);
+            }
+            world.settle();
+            let line = format!(
+                "queue pair: the rings of {} are invalid: the number 0xc0ffee is out of range",
+                qa.handle
+            );
+            assert_eq!(only_line(&world), line);
+            assert_eq!(a.event(&mut world), Some([event::QP_FATAL, qa.handle]));
+            let report = world.switch.report();
+            assert_eq!(report.machines[0].queue_pairs[0].state, "err");
+            // The sender of a datagram does not learn what has become of it.
+            let sent = (!sends).then_some((0, Status::Success as u32));
+            assert_eq!(qb.ended(&mut world), Vec::from_iter(sent));
+        }
+    }
 }
 
 #[test]

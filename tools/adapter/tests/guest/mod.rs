@@ -11,12 +11,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use adapter::abi::command::{
-    attr, code, CreateBind, CreateCq, CreateMr, CreateQp, CreatedMr, CreatedQp, Header, ModifyQp,
-    One, Path, QpAttrs, ResponseHeader, MR_DMA, MR_FAST,
+    attr, code, CreateBind, CreateCq, CreateMr, CreateQp, CreateSrq, CreatedMr, CreatedQp, Header,
+    ModifyQp, One, Path, QpAttrs, ResponseHeader, SrqAttrs, MR_DMA, MR_FAST,
 };
-use adapter::abi::queue::{Cqe, FastReg, Rdma, RecvHeader, SendHeader, Sge};
+use adapter::abi::queue::{Cqe, Datagram, FastReg, Rdma, RecvHeader, SendHeader, Sge};
 use adapter::abi::shared::{DriverPart, RingPages};
 use adapter::abi::{access, ctl, reg, uar, PAGE};
+use adapter::memory::Memory;
 use adapter::qp::State;
 use adapter::switch::{Link, Step, Switch};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -125,11 +126,20 @@ pub struct Queue {
     pub machine: usize,
     pub handle: u32,
     pub cq: u32,
+    pub directory: u64,
     pub cq_state: u64,
     pub state: u64,
     sent: u32,
     received: u32,
     polled: u32,
+}
+
+/// A shared receive queue as its driver sees it.
+pub struct SharedQueue {
+    pub machine: usize,
+    pub handle: u32,
+    pub state: u64,
+    received: u32,
 }
 
 /// A driver.
@@ -292,6 +302,11 @@ impl Guest {
 
     /// Creates a queue pair with its own completion queue.
     pub fn queue(&mut self, world: &mut World, kind: u8) -> Queue {
+        self.queue_of(world, kind, None)
+    }
+
+    /// Creates a queue pair with its own completion queue, and with this shared receive queue.
+    pub fn queue_of(&mut self, world: &mut World, kind: u8, shared: Option<&SharedQueue>) -> Queue {
         let (directory, cq_state) = self.pages(world, 2);
         let cq = CreateCq {
             directory,
@@ -313,6 +328,8 @@ impl Guest {
             total_pages: 3,
             send_pages: 1,
             kind,
+            is_srq: shared.is_some().into(),
+            srq: shared.map_or(0, |shared| shared.handle),
             ..CreateQp::default()
         };
         let made: CreatedQp = self.command(world, code::CREATE_QP, &create).unwrap();
@@ -320,11 +337,35 @@ impl Guest {
             machine: self.machine,
             handle: made.handle,
             cq: cq[0],
+            directory,
             cq_state,
             state,
             sent: 0,
             received: 0,
             polled: 0,
+        }
+    }
+
+    /// Creates a shared receive queue.
+    pub fn shared_queue(&mut self, world: &mut World) -> SharedQueue {
+        let (directory, state) = self.pages(world, 2);
+        let create = CreateSrq {
+            directory,
+            pd: self.pd,
+            pages: 2,
+            attrs: SrqAttrs {
+                max_wr: ENTRIES,
+                max_sge: 4,
+                ..SrqAttrs::default()
+            },
+            ..CreateSrq::default()
+        };
+        let made: One = self.command(world, code::CREATE_SRQ, &create).unwrap();
+        SharedQueue {
+            machine: self.machine,
+            handle: made.value,
+            state,
+            received: 0,
         }
     }
 
@@ -451,9 +492,46 @@ pub fn rdma(opcode: u32, addr: u64, rkey: u32) -> SendHeader {
     )
 }
 
+/// Puts a receive into the ring with this state and these entries.
+fn put_receive(memory: &Memory, state: u64, entries: u64, received: &mut u32, sges: &[Sge]) {
+    let at = entries + u64::from(*received % ENTRIES) * RECV_ENTRY;
+    let header = RecvHeader {
+        wr_id: 1000 + u64::from(*received),
+        num_sge: sges.len() as u32,
+        total_len: 0,
+    };
+    memory.write(at, &header).unwrap();
+    memory
+        .write_bytes(at + size_of::<RecvHeader>() as u64, sges.as_bytes())
+        .unwrap();
+    *received += 1;
+    memory.store(state + 8, *received % (2 * ENTRIES)).unwrap();
+}
+
+impl SharedQueue {
+    /// Posts a receive.
+    pub fn receive(&mut self, world: &mut World, sges: &[Sge]) {
+        let memory = &world.switch.device(self.machine).memory;
+        let entries = self.state + PAGE;
+        put_receive(memory, self.state, entries, &mut self.received, sges);
+        world.switch.ring(self.machine, uar::SRQ, self.handle);
+    }
+}
+
 impl Queue {
-    fn memory<'a>(&self, world: &'a mut World) -> &'a adapter::memory::Memory {
+    fn memory<'a>(&self, world: &'a mut World) -> &'a Memory {
         &world.switch.device(self.machine).memory
+    }
+
+    /// Posts a datagram to a queue pair.
+    pub fn send_datagram(&mut self, world: &mut World, to: &Self, sges: &[Sge]) {
+        let what = Datagram {
+            dgid: gid(to.machine),
+            qpn: to.handle,
+            ..Datagram::default()
+        };
+        let opcode = adapter::abi::queue::op::SEND;
+        self.send(world, request(opcode, &what), sges);
     }
 
     /// Posts a send without telling the device.
@@ -486,22 +564,9 @@ impl Queue {
 
     /// Posts a receive.
     pub fn receive(&mut self, world: &mut World, sges: &[Sge]) {
-        let at = self.state + 2 * PAGE + u64::from(self.received % ENTRIES) * RECV_ENTRY;
-        let header = RecvHeader {
-            wr_id: 1000 + u64::from(self.received),
-            num_sge: sges.len() as u32,
-            total_len: 0,
-        };
         let memory = self.memory(world);
-        memory.write(at, &header).unwrap();
-        memory
-            .write_bytes(at + size_of::<RecvHeader>() as u64, sges.as_bytes())
-            .unwrap();
-        self.received += 1;
-        let received = self.received;
-        self.memory(world)
-            .store(self.state + 8, received % (2 * ENTRIES))
-            .unwrap();
+        let entries = self.state + 2 * PAGE;
+        put_receive(memory, self.state, entries, &mut self.received, sges);
         world
             .switch
             .ring(self.machine, uar::QP, uar::QP_RECV | self.handle);
