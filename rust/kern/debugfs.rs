@@ -124,8 +124,8 @@ impl Folder {
     ///
     /// # Safety
     ///
-    /// The object outlives the value. [`start`] was called, and [`stop`] is not before the value is
-    /// dropped.
+    /// The object outlives the value. [`start`] was called, and [`stop`] is not called before the
+    /// value is dropped.
     pub(crate) unsafe fn new<T: HasFolder>(object: &T, number: u64) -> Option<Self> {
         let name = CString::try_from_fmt(fmt!("{number}")).ok()?;
         let data = ptr::from_ref(object).cast_mut().cast::<c_void>();

@@ -239,10 +239,10 @@ pub(crate) struct Receiving {
 }
 
 impl Receiving {
-    /// Takes away access to at most `count` pages of the current program until
-    /// [`Receiving::arrived`], from `base` on, which must be the beginning of a page; to fewer, if
-    /// the memory area ends earlier. Sleeps, and faults pages in: no lock may be held. If bytes of
-    /// another transfer are on their way into the range, waits for them if it `may_wait`.
+    /// Takes away access to `count` pages of the current program until [`Receiving::arrived`], or to
+    /// fewer pages if the memory area ends earlier. `base` is the address of the first page. Sleeps,
+    /// and faults pages in: no lock may be held. If `may_wait`, waits for bytes of another transfer
+    /// that are on their way into the range.
     ///
     /// # Errors
     ///

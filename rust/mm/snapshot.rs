@@ -145,10 +145,9 @@ pub(crate) struct Snapshot {
 unsafe impl Send for Snapshot {}
 
 impl Snapshot {
-    /// Takes a snapshot of at most `count` pages of the current program from `base` on, which must
-    /// be the beginning of a page; of fewer, if the memory area ends earlier. If `blocks`, writes
-    /// to the pages wait for the end of the snapshot. Sleeps, and faults pages in: no lock may be
-    /// held.
+    /// Takes a snapshot of `count` pages of the current program, or of fewer pages if the memory area
+    /// ends earlier. `base` is the address of the first page. If `blocks`, writes to the pages wait
+    /// for the end of the snapshot. Sleeps, and faults pages in: no lock may be held.
     ///
     /// # Errors
     ///

@@ -95,9 +95,9 @@ pub enum Pull {
 
 /// Decides whether to pull adverts (A1).
 ///
-/// A waiting reader with a large enough buffer takes the bytes itself, which blocks nobody; a
-/// reader with less than [`MIN_UNCOPIED_BYTES`] gets a copy. Without room a sender is blocked where
-/// it would also be blocked over TCP.
+/// A reader that waits with a large enough buffer posts the Read itself, so no sender has to wait for
+/// a pull. A reader with less than [`MIN_UNCOPIED_BYTES`] gets a copy. If there is no room, the sender
+/// waits, as it would over TCP.
 pub const fn pull(waiting: Waiting) -> Pull {
     let bytes = if waiting.untaken_bytes < waiting.room_bytes {
         waiting.untaken_bytes

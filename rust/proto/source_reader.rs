@@ -224,7 +224,7 @@ impl<const N: usize, const R: usize> SourceReader<N, R> {
     /// Returns a Read of at most `max_bytes`, which must be the next to be posted; `None` if no
     /// advert has bytes left or too many Reads are in flight.
     ///
-    /// It ends at its advert's end at the latest.
+    /// The Read does not reach beyond the end of its advert.
     pub fn take(&mut self, max_bytes: u32, destination: Destination) -> Option<Read> {
         if max_bytes == 0 {
             return None;

@@ -77,7 +77,7 @@ counters! {
     Accepted => "accepted",
     /// Connections that SDP could not make, and that TCP makes instead (tcp_fallback).
     ConnectFellBack => "connect_fell_back",
-    /// TCP connections accepted by listeners that serve both (SDP_LISTEN_TCP).
+    /// TCP connections accepted by listeners for SDP and TCP (SDP_LISTEN_TCP).
     AcceptedTcp => "accepted_tcp",
     /// Connections of a peer that were not established in time.
     HandshakeTimeout => "handshake_timeout",

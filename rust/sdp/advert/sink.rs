@@ -170,7 +170,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// The reader of the peer does not wait any more.
+    /// Handles a SinkAvailCancel: the reader of the peer has stopped waiting.
     ///
     /// # Errors
     ///

@@ -67,7 +67,7 @@ impl Worker<'_> {
     /// Called when the timer of a deferred child has expired: a time-out has passed, or the child
     /// is due and still has no place.
     pub(super) fn deferral_timed_out(&self) {
-        // Without the child's lock, because this takes the listener's lock.
+        // wanted_by() takes the listener's lock, so the child's lock must be free.
         let parent = self.sock.lock().conn().lifetime.parent.clone();
         let Some(wanted) = parent.map(|parent| wanted_by(&parent)) else {
             return;

@@ -92,8 +92,8 @@ pub(super) struct Recv<'a> {
     pub(super) has_enough: bool,
     /// The receive queue has the room of this call's buffer ([`RecvQueue::reader_bytes`]).
     is_reader: bool,
-    /// The time that the call took to take pages away for Reads for which it has not waited; `None`
-    /// if it has posted no such Read.
+    /// The time that the call needed to take pages away for the Reads for which the call does not
+    /// wait; `None` if the call has posted no such Read.
     pub(super) taking: Option<Delta>,
 }
 

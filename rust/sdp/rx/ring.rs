@@ -159,7 +159,7 @@ impl Receiver<'_> {
         Ok(())
     }
 
-    /// Posts the prepared receives; returns whether the adapter has got any.
+    /// Posts the prepared receives; returns whether the adapter has accepted at least one.
     fn post_prepared(&mut self) -> bool {
         let Some(link) = self.link.as_mut().filter(|link| link.has_prepared()) else {
             return false;
