@@ -68,6 +68,8 @@ struct Owner {
     /// The socket is in the table only to be listed: it has become a TCP socket, which has the port
     /// of TCP.
     is_tcp: bool,
+    /// The socket is a connection of a listener, whose port it has.
+    is_child: bool,
     /// The same port of TCP, if the kernel has chosen the port, and the sockets of the namespace
     /// use iWARP.
     reserved: Option<TcpPort>,
@@ -78,6 +80,7 @@ impl Owner {
         Self {
             sk,
             is_tcp: false,
+            is_child: false,
             reserved,
         }
     }
@@ -150,12 +153,18 @@ impl Reach {
     }
 }
 
-/// Whether two sockets cannot both have the port (`inet_csk_bind_conflict`).
-fn conflict(new: Sk, old: Sk) -> bool {
+/// Whether a socket cannot have the port because `owner` has it (`inet_csk_bind_conflict`).
+fn conflict(new: Sk, owner: &Owner) -> bool {
+    let old = owner.sk;
     let state = u32::from(old.state());
     // With TCP a half-open connection is not a socket, but a request of its listener: a new
     // listener need not wait for its end.
     if state == bindings::TCP_SYN_RECV {
+        return false;
+    }
+    // With TCP a connection of a listener releases the port when the connection ends
+    // (`tcp_set_state`), but here the worker releases the port, after the queues.
+    if owner.is_child && state == bindings::TCP_CLOSE {
         return false;
     }
     if new.reuse() && old.reuse() && state != bindings::TCP_LISTEN {
@@ -169,11 +178,11 @@ fn conflict(new: Sk, old: Sk) -> bool {
 
 /// Calls `each` for the sockets of a port, in the order of their serial numbers, until it returns
 /// false.
-fn for_port(table: &mut Table, port: u16, mut each: impl FnMut(Sk) -> bool) {
+fn for_port(table: &mut Table, port: u16, mut each: impl FnMut(&Owner) -> bool) {
     let mut at = table.cursor_lower_bound_mut(&Bound::first_of(port));
     while let Some(cursor) = at {
         let (place, owner) = cursor.current();
-        if place.port != port || !(owner.is_tcp || each(owner.sk)) {
+        if place.port != port || !(owner.is_tcp || each(owner)) {
             return;
         }
         at = cursor.move_next();
@@ -188,11 +197,12 @@ impl Tables {
 
     fn conflicts(&mut self, sk: Sk, port: u16) -> bool {
         let mut found = false;
-        for_port(&mut self.all, port, |old| {
+        for_port(&mut self.all, port, |owner| {
+            let old = owner.sk;
             // If the port is not the socket's own, the CM uses it for the socket's connection:
             // nobody else can listen there.
             let at_cm = old.num() != port;
-            found = old.as_ptr() != sk.as_ptr() && (at_cm || conflict(sk, old));
+            found = old.as_ptr() != sk.as_ptr() && (at_cm || conflict(sk, owner));
             !found
         });
         found
@@ -313,7 +323,10 @@ impl Ports {
     /// `ENOMEM`.
     pub(crate) fn adopt(&self, sk: Sk, port: u16) -> Result<Bound> {
         let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
-        let owner = Owner::new(sk, None);
+        let owner = Owner {
+            is_child: true,
+            ..Owner::new(sk, None)
+        };
         Ok(self.tables.lock().add(port, owner, node))
     }
 
@@ -373,7 +386,8 @@ impl Ports {
         let names = |sk: Sk| (sk.bound_addr(), sk.peer_addr(), sk.bound_dev());
         let own = names(sk);
         let mut found = false;
-        for_port(&mut self.tables.lock().all, sk.num(), |other| {
+        for_port(&mut self.tables.lock().all, sk.num(), |owner| {
+            let other = owner.sk;
             let state = u32::from(other.state());
             found = other.as_ptr() != sk.as_ptr()
                 && ![bindings::TCP_CLOSE, bindings::TCP_LISTEN].contains(&state)
@@ -414,7 +428,8 @@ impl Ports {
         let mut tables = self.tables.lock();
         let mut best = None;
         let mut count = 0;
-        for_port(&mut tables.listeners, to.port, |sk| {
+        for_port(&mut tables.listeners, to.port, |owner| {
+            let sk = owner.sk;
             if let Some(s) = score(sk) {
                 match Some(s).cmp(&best) {
                     Ordering::Greater => (best, count) = (Some(s), 1),
@@ -426,7 +441,8 @@ impl Ports {
         });
         let mut left = u32::from(from.port).checked_rem(count)?;
         let mut found = None;
-        for_port(&mut tables.listeners, to.port, |sk| {
+        for_port(&mut tables.listeners, to.port, |owner| {
+            let sk = owner.sk;
             if score(sk) == best {
                 if left == 0 {
                     found = Some(sk);
