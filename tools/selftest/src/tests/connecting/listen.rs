@@ -244,7 +244,7 @@ fn sender_becomes_a_listener(env: &Env) -> Outcome {
     let mut full = false;
     for _ in 0..100_000 {
         for sock in [&one, &other] {
-            full |= sock.send(&[1; 5], MSG_DONTWAIT).is_err();
+            full |= sock.send(&[1; 500], MSG_DONTWAIT).is_err();
         }
         if full {
             break;
