@@ -62,28 +62,21 @@ impl Bound {
     }
 }
 
+/// Why a socket is in a table.
+enum Claim {
+    /// The port is the socket's own, or is set aside for its connection. The same port of TCP is
+    /// reserved if the kernel has chosen the port, and the sockets of the namespace use iWARP.
+    Own { _reserved: Option<TcpPort> },
+    /// The socket is a connection of a listener, whose port it has.
+    Child,
+    /// The socket is only listed: it has become a TCP socket, which has the port of TCP.
+    Listed,
+}
+
 /// A socket in a table; it is alive while it is in the table.
 struct Owner {
     sk: Sk,
-    /// The socket is in the table only to be listed: it has become a TCP socket, which has the port
-    /// of TCP.
-    is_tcp: bool,
-    /// The socket is a connection of a listener, whose port it has.
-    is_child: bool,
-    /// The same port of TCP, if the kernel has chosen the port, and the sockets of the namespace
-    /// use iWARP.
-    reserved: Option<TcpPort>,
-}
-
-impl Owner {
-    fn new(sk: Sk, reserved: Option<TcpPort>) -> Self {
-        Self {
-            sk,
-            is_tcp: false,
-            is_child: false,
-            reserved,
-        }
-    }
+    claim: Claim,
 }
 
 // SAFETY: A socket may be used from any thread.
@@ -164,7 +157,7 @@ fn conflict(new: Sk, owner: &Owner) -> bool {
     }
     // With TCP a connection of a listener releases the port when the connection ends
     // (`tcp_set_state`), but here the worker releases the port, after the queues.
-    if owner.is_child && state == bindings::TCP_CLOSE {
+    if matches!(owner.claim, Claim::Child) && state == bindings::TCP_CLOSE {
         return false;
     }
     if new.reuse() && old.reuse() && state != bindings::TCP_LISTEN {
@@ -182,7 +175,7 @@ fn for_port(table: &mut Table, port: u16, mut each: impl FnMut(&Owner) -> bool) 
     let mut at = table.cursor_lower_bound_mut(&Bound::first_of(port));
     while let Some(cursor) = at {
         let (place, owner) = cursor.current();
-        if place.port != port || !(owner.is_tcp || each(owner)) {
+        if place.port != port || !(matches!(owner.claim, Claim::Listed) || each(owner)) {
             return;
         }
         at = cursor.move_next();
@@ -313,7 +306,8 @@ impl Ports {
             port if tables.conflicts(sk, port) => return Err(EADDRINUSE),
             port => (port, None),
         };
-        Ok(tables.add(port, Owner::new(sk, tcp), node))
+        let claim = Claim::Own { _reserved: tcp };
+        Ok(tables.add(port, Owner { sk, claim }, node))
     }
 
     /// Gives a new connection of a listener the listener's port.
@@ -323,10 +317,8 @@ impl Ports {
     /// `ENOMEM`.
     pub(crate) fn adopt(&self, sk: Sk, port: u16) -> Result<Bound> {
         let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
-        let owner = Owner {
-            is_child: true,
-            ..Owner::new(sk, None)
-        };
+        let claim = Claim::Child;
+        let owner = Owner { sk, claim };
         Ok(self.tables.lock().add(port, owner, node))
     }
 
@@ -338,10 +330,8 @@ impl Ports {
     /// `ENOMEM`.
     pub(crate) fn list_tcp(&self, sk: Sk, port: u16) -> Result<Bound> {
         let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
-        let owner = Owner {
-            is_tcp: true,
-            ..Owner::new(sk, None)
-        };
+        let claim = Claim::Listed;
+        let owner = Owner { sk, claim };
         Ok(self.tables.lock().add(port, owner, node))
     }
 
@@ -355,7 +345,8 @@ impl Ports {
         let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
         let mut tables = self.tables.lock();
         let (port, tcp) = tables.free_port_of_net(sk.net(), behind)?;
-        Ok(tables.insert(port, Owner::new(sk, tcp), node))
+        let claim = Claim::Own { _reserved: tcp };
+        Ok(tables.insert(port, Owner { sk, claim }, node))
     }
 
     /// The socket at `place`, which is in the listening state, begins to listen.
@@ -369,9 +360,10 @@ impl Ports {
         if tables.conflicts(sk, place.port) {
             return Err(EADDRINUSE);
         }
+        let claim = Claim::Own { _reserved: None };
         tables
             .listeners
-            .insert(node.into_node(place, Owner::new(sk, None)));
+            .insert(node.into_node(place, Owner { sk, claim }));
         Ok(())
     }
 
@@ -408,7 +400,7 @@ impl Ports {
     /// of the socket's own program gets the port. Sleeps.
     pub(crate) fn release_tcp(&self, place: Bound) {
         if let Some(owner) = self.tables.lock().all.get_mut(&place) {
-            owner.reserved = None;
+            owner.claim = Claim::Own { _reserved: None };
         }
     }
 
