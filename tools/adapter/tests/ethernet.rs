@@ -1,31 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The switch of the network cards, with sockets in place of QEMU's.
 
+mod folder;
+
 use std::io::ErrorKind;
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use adapter::ethernet::{start, Names};
+use folder::Folder;
 
 const ALL: u8 = 0xff;
-
-/// A folder that goes with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
-        std::fs::create_dir(&path).expect("a folder for sockets");
-        Self(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
 
 fn names(folder: &Path, number: usize) -> Names {
     Names {

@@ -2,35 +2,23 @@
 //! The program's start: with options that are wrong and with paths that are in use, it ends with an
 //! error and one line that says why.
 
+mod folder;
+
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+
+use folder::Folder;
 
 /// The exit status for wrong options.
 const USAGE: i32 = 2;
 /// The exit status if the program cannot start.
 const FAILURE: i32 = 1;
 
-/// A folder that is removed with the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
-        std::fs::create_dir(&path).expect("a folder for sockets");
-        Self(path)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.0.join(name).to_str().expect("a name").to_owned()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+/// The path of `name` in a folder, as an argument of the program.
+fn path_in(folder: &Folder, name: &str) -> String {
+    folder.0.join(name).to_str().expect("a name").to_owned()
 }
 
 /// A program that serves machines until the end of the test.
@@ -99,7 +87,7 @@ fn counters(control: &Path) -> String {
 #[test]
 fn wrong_options_are_named() {
     let folder = Folder::new("options");
-    let socket = folder.path("machine");
+    let socket = path_in(&folder, "machine");
     for (option, value, line) in [
         (
             "--rate",
@@ -147,24 +135,24 @@ fn wrong_options_are_named() {
 fn a_path_in_use_is_named_and_its_user_goes_on() {
     let folder = Folder::new("in-use");
     let [machine, control, network, other] =
-        ["machine", "control", "network", "other"].map(|name| folder.path(name));
-    let card = format!("{network}={}", folder.path("card"));
+        ["machine", "control", "network", "other"].map(|name| path_in(&folder, name));
+    let card = format!("{network}={}", path_in(&folder, "card"));
     let _serving = Serving::new(&["--control", &control, "--network", &card, &machine]);
 
     let exists = |path: &str| format!("adapter: {path}: Socket path already exists");
     fails(&[&machine], FAILURE, &exists(&machine));
     fails(&[&other, &other], FAILURE, &exists(&other));
     fails(
-        &["--control", &control, &folder.path("second")],
+        &["--control", &control, &path_in(&folder, "second")],
         FAILURE,
         &format!("adapter: {control}: Address already in use (os error 98)"),
     );
     fails(
-        &["--network", &card, &folder.path("third")],
+        &["--network", &card, &path_in(&folder, "third")],
         FAILURE,
         &format!("adapter: --network: {network}: Address already in use (os error 98)"),
     );
-    let missing = folder.path("no/folder");
+    let missing = path_in(&folder, "no/folder");
     fails(
         &[&missing],
         FAILURE,

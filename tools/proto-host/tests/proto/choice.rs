@@ -4,7 +4,8 @@
 
 use super::digits::{
     Digits,
-    BOTH, //
+    BOTH,
+    WANTED, //
 };
 use proto_host::proto::{
     choice::{
@@ -412,14 +413,6 @@ const BLOCKS: [Option<NotYet>; 4] = [
     Some(NotYet::Combined),
     Some(NotYet::BehindSynchronous),
     Some(NotYet::Cancelling),
-];
-
-const WANTED: [Wanted; 5] = [
-    Wanted::Automatic,
-    Wanted::Only(Path::Copy),
-    Wanted::Only(Path::Synchronous),
-    Wanted::Only(Path::Asynchronous),
-    Wanted::Only(Path::SinkWrite),
 ];
 
 const MEASURED: [Option<Path>; 5] = [

@@ -2,6 +2,16 @@
 
 //! All combinations of the inputs of a decision.
 
+use proto_host::proto::choice::{Path, Wanted};
+
+/// All choices of a user.
+pub(crate) const WANTED: [Wanted; 5] = [
+    Wanted::Automatic,
+    Wanted::Only(Path::Copy),
+    Wanted::Only(Path::Synchronous),
+    Wanted::Only(Path::Asynchronous),
+    Wanted::Only(Path::SinkWrite),
+];
 pub(crate) const BOTH: [bool; 2] = [false, true];
 
 /// Takes one value after the other from a number that stands for a combination of values.

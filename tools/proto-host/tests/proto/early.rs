@@ -4,7 +4,8 @@
 
 use super::digits::{
     Digits,
-    BOTH, //
+    BOTH,
+    WANTED, //
 };
 use proto_host::proto::{
     choice::{
@@ -117,13 +118,7 @@ fn receives() -> impl Iterator<Item = Receive> {
             excluded: digits.next(&BOTH),
             closing: digits.next(&BOTH),
             may_hold_up: digits.next(&BOTH),
-            wanted: digits.next(&[
-                Wanted::Automatic,
-                Wanted::Only(Path::Copy),
-                Wanted::Only(Path::Synchronous),
-                Wanted::Only(Path::Asynchronous),
-                Wanted::Only(Path::SinkWrite),
-            ]),
+            wanted: digits.next(&WANTED),
             threshold_bytes: digits.next(&[0, 65_536]),
             few_faults: digits.next(&BOTH),
             has_overlap: digits.next(&BOTH),

@@ -4,7 +4,8 @@
 
 use super::digits::{
     Digits,
-    BOTH, //
+    BOTH,
+    WANTED, //
 };
 use proto_host::proto::{
     choice::{
@@ -93,14 +94,6 @@ fn every_state() {
     }
     assert!(known.len() > 100, "the search did search");
 }
-
-const WANTED: [Wanted; 5] = [
-    Wanted::Automatic,
-    Wanted::Only(Path::Copy),
-    Wanted::Only(Path::Synchronous),
-    Wanted::Only(Path::Asynchronous),
-    Wanted::Only(Path::SinkWrite),
-];
 
 /// Every combination: a receive advertises in mode 4, or in mode 0 from the threshold on.
 #[test]
