@@ -16,9 +16,16 @@ const RESOLVE_MS: i32 = 5000;
 pub(crate) fn checked(ret: i32, what: &str) -> Result<()> {
     match ret {
         0 => Ok(()),
-        // Some verbs return the errno itself.
-        e if e > 0 => Err(io::Error::from_raw_os_error(e)).step(what),
-        _ => Err(io::Error::last_os_error()).step(what),
+        _ => Err(errno_of(ret)).step(what),
+    }
+}
+
+/// The error of a call that returned `ret`, which is not 0. Some verbs return the errno itself.
+pub(crate) fn errno_of(ret: i32) -> io::Error {
+    if ret > 0 {
+        io::Error::from_raw_os_error(ret)
+    } else {
+        io::Error::last_os_error()
     }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! A queue pair with its memory.
 
-use crate::cm::{checked, errno_fail, Id};
+use crate::cm::{checked, errno_fail, errno_of, Id};
 use crate::fail::{Fail, Result};
 use crate::ffi;
 use crate::loan::{Lent, Loan, Region};
@@ -204,6 +204,8 @@ pub(crate) struct Queue {
     area: Area,
     sends: usize,
     in_flight: usize,
+    /// Whether the provider has refused to post because the connection is being closed.
+    is_closing: bool,
 }
 
 impl Queue {
@@ -229,6 +231,7 @@ impl Queue {
             area,
             sends: 0,
             in_flight: 0,
+            is_closing: false,
         })
     }
 
@@ -411,9 +414,14 @@ impl Queue {
             let post = post.ok_or_else(|| Fail::new("the provider has no post_send"))?;
             post(self.pair.qp, &mut wr, &mut bad)
         };
-        checked(ret, "ibv_post_send")?;
         self.in_flight += 1;
-        Ok(())
+        // soft-iWARP refuses a work request while the connection is being closed, and keeps it in
+        // the queue. Other providers complete it with an error, as `poll()` then does.
+        self.is_closing |= ret != 0 && errno_of(ret).raw_os_error() == Some(libc::ENOTCONN);
+        if self.is_closing {
+            return Ok(());
+        }
+        checked(ret, "ibv_post_send")
     }
 
     /// The next completion, with the slot of its receive; `None` if there is none.
@@ -429,7 +437,8 @@ impl Queue {
             return Err(Fail::new("ibv_poll_cq failed"));
         }
         if n == 0 {
-            return Ok(None);
+            let ended = std::mem::take(&mut self.is_closing);
+            return Ok(ended.then_some((0, Completion::Failed(ffi::IBV_WC_WR_FLUSH_ERR))));
         }
         let is_send = wc.wr_id & SEND_FLAG != 0;
         if is_send {
