@@ -306,12 +306,13 @@ impl Session {
     /// Expects that no other counters of errors have changed.
     pub(crate) fn expect_only(&self, allowed: &[&str]) -> Result<()> {
         let moved = self.before.moved()?;
-        expect(
-            moved
-                .iter()
-                .all(|(name, _)| allowed.contains(&name.as_str())),
-            || format!("counters moved by {moved:?}, allowed are {allowed:?}"),
-        )
+        // soft-iWARP refuses a work request of the victim while the peer closes the connection.
+        let may_fail_to_post = self.peer.id.is_iwarp() && allowed.contains(&"reset_by_peer");
+        let is_allowed =
+            |name: &str| allowed.contains(&name) || name == "post_failed" && may_fail_to_post;
+        expect(moved.iter().all(|(name, _)| is_allowed(name)), || {
+            format!("counters moved by {moved:?}, allowed are {allowed:?}")
+        })
     }
 }
 
