@@ -182,6 +182,10 @@ counters! {
     SinkSent => "sink_advert_sent",
     /// Sink adverts that have ended: their reader has the memory back, or the connection has ended.
     SinkEnded => "sink_advert_ended",
+    /// Cancels of sink adverts sent.
+    SinkCancelSent => "sink_cancel_sent",
+    /// Cancels of sink adverts received.
+    SinkCancelReceived => "sink_cancel_received",
     /// Waits of readers whose sink adverts all ended without a byte.
     SinkUnused => "sink_unused",
     /// Sink adverts received.

@@ -54,6 +54,7 @@ pub(in crate::sdp) fn flush(output: &mut Output<'_>) -> Result<(), Fatal> {
     }
     let due = |sinks: &KBox<Sinks>| sinks.adverts.is_cancel_due();
     if output.adverts.sinks.as_ref().is_some_and(due) && output.post(Control::SinkAvailCancel)? {
+        output.sock.stats.inc(Counter::SinkCancelSent);
         if let Some(sinks) = &mut output.adverts.sinks {
             sinks.adverts.cancel_sent();
         }
@@ -176,6 +177,7 @@ impl Exchange<'_> {
     ///
     /// [`Fatal::Violation`].
     pub(in crate::sdp) fn sink_cancel_received(&mut self) -> Result<(), Fatal> {
+        self.sock.stats.inc(Counter::SinkCancelReceived);
         match self.adverts.sinks_or_new(self.flags) {
             Some(sinks) => Ok(sinks.writer.on_cancel()?),
             None => Err(Violation::NothingToCancel.into()),
