@@ -13,16 +13,18 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from vmlib import ktap
 from vmlib.adapter import Adapter
 from vmlib.bench import Bench, Failure, expect, test, wait_for
 from vmlib.machine import Vm
+from vmlib.schema import Socket
+from vmtests import debugfs
 from vmtests.peer import ASYNCHRONOUS, SINK, SYNCHRONOUS, nothing_is_left, transfer_works
 from vmtests.sdpctl import sockets
 
-over_adapter = functools.partial(test, kinds=("stock",), adapter="pvrdma")
+over_adapter = functools.partial(test, core=("stock",), adapter="pvrdma")
 # The adapter's time-out in tests that do not wait for the module's 17 s.
 SOON = "100ms"
 # Bytes per send.
@@ -81,27 +83,30 @@ class Stream:
     """A stream from the first machine to the second on a connection with its own mode for large sends."""
 
     def __init__(self, bench: Bench, port: int, mode: int, size: int = 2 << 20, pause: int = 0,
-                 hold: bool = False) -> None:
+                 hold: bool = False, part: int = CALL) -> None:
         self.bench = bench
         self.port = port
         self.mode = mode
         self.before = {vm: bench.stats(vm) for vm in bench.vms}
         # An end that only waits for bytes probes its peer with keepalive.
-        command = (f"exec selftest stream --family sdp --one-way --mode {mode} --bytes {size} --max {CALL} "
+        command = (f"exec selftest stream --family sdp --one-way --mode {mode} --bytes {size} "
                    "--keepalive 1,1,2")
         if hold:
             command = f"while [ ! -e {END} ]; do sleep 0.1; done | {command} --hold"
         address = f"{bench.address(bench.b)}:{port}"
-        self.jobs = {bench.b: bench.b.spawn(f"{command} --listen {address}"),
-                     bench.a: bench.a.spawn(f"{command} --connect {address} --pause {pause}")}
+        self.jobs = {bench.b: bench.b.spawn(f"{command} --max {part} --listen {address}"),
+                     bench.a: bench.a.spawn(f"{command} --max {CALL} --connect {address} --pause {pause}")}
+
+    def shown(self, vm: Vm) -> list[Socket]:
+        """What `sdpctl` shows of this connection's socket."""
+        end: Literal["local", "peer"] = "local" if vm is self.bench.b else "peer"
+        return [shown for shown in sockets(vm) if shown[end]["port"] == self.port and shown["state"] != "Listen"]
 
     def counted(self, vm: Vm) -> collections.Counter[str]:
         """The counters of a machine's module; for the counters in OWN those of this connection."""
         counted = collections.Counter(self.bench.stats(vm))
         counted.subtract(self.before[vm])
-        end: Literal["local", "peer"] = "local" if vm is self.bench.b else "peer"
-        own = [shown["counters"] for shown in sockets(vm)
-               if shown[end]["port"] == self.port and shown["state"] != "Listen"]
+        own = [shown["counters"] for shown in self.shown(vm)]
         counted.update({name: (own[0].get(name, 0) if own else 0) - counted[name] for name in OWN})
         return counted
 
@@ -158,6 +163,13 @@ def being_read(stream: Stream) -> bool:
     return stream.counted(stream.bench.b)["advert_received"] > 0 and unread(stream) > 0
 
 
+def partly_read(stream: Stream) -> bool:
+    """The peer has read a part of the advert."""
+    reader = stream.bench.b
+    return any(0 < int(debugfs.state(reader, shown["cookie"])[0]["peer_advert_unread"]) < CALL
+               for shown in stream.shown(reader))
+
+
 def read_early(stream: Stream) -> bool:
     """The receive has returned before its bytes have arrived."""
     return under_way(stream.counted(stream.bench.b), "absent_pages", "absent_freed") > 0
@@ -166,6 +178,11 @@ def read_early(stream: Stream) -> bool:
 def unanswered(stream: Stream) -> bool:
     """The peer has read; its answer has not arrived."""
     return stream.counted(stream.bench.b)["rx_bytes"] >= CALL and unread(stream) > 0
+
+
+def cancelled(stream: Stream) -> bool:
+    """The sender has cancelled its adverts, and the peer still reads."""
+    return under_way(stream.counted(stream.bench.a), "cancel_sent", "cancel_answered") > 0
 
 
 def lent(stream: Stream) -> bool:
@@ -182,20 +199,40 @@ def unannounced(stream: Stream) -> bool:
     return stream.counted(stream.bench.a)["write_done"] > 0 and not stream.has_moved(CALL - 1)
 
 
+def taken_back(stream: Stream) -> bool:
+    """The reader has cancelled its sink adverts, and the peer still writes."""
+    counted = stream.counted(stream.bench.b)
+    return counted["sink_cancel_sent"] > 0 and under_way(counted, "sink_advert_sent", "sink_advert_ended") > 0
+
+
 # States, each with the mode of its stream.
 States: TypeAlias = tuple[tuple[Callable[[Stream], bool], int], ...]
 
 
-# Which kinds of requests of which machine (a sends, b receives) are held from the start; which ones
-# are held instead once bytes are under way; and the states reached in that way, each with the mode
-# of its stream.
-STATES: tuple[tuple[str, str, States], ...] = (
-    ("a send", "", ((posted, SYNCHRONOUS), (posted, ASYNCHRONOUS))),
-    ("b read", "", ((being_read, SYNCHRONOUS), (being_read, ASYNCHRONOUS))),
-    ("", "b read", ((read_early, ASYNCHRONOUS),)),
-    ("b read", "b send send-inv", ((unanswered, SYNCHRONOUS), (unanswered, ASYNCHRONOUS), (lent, SINK))),
-    ("a write", "", ((being_written, SINK),)),
-    ("a write", "a send", ((unannounced, SINK),)),
+class Row(NamedTuple):
+    """How the states of some streams are reached. Machine a sends, machine b receives."""
+
+    # The kinds of requests of a machine that are held from the start.
+    held: str
+    # Those that are held instead, once bytes are under way.
+    then_held: str
+    states: States
+    # The machine whose program gets a signal, once bytes are under way.
+    interrupted: str = ""
+    # Bytes per receive.
+    part: int = CALL
+
+
+ROWS = (
+    Row("a send", "", ((posted, SYNCHRONOUS), (posted, ASYNCHRONOUS))),
+    Row("b read", "", ((being_read, SYNCHRONOUS), (being_read, ASYNCHRONOUS))),
+    Row("", "b read", ((read_early, ASYNCHRONOUS),)),
+    Row("", "b read", ((partly_read, SYNCHRONOUS), (partly_read, ASYNCHRONOUS)), part=CALL // 4),
+    Row("b read", "", ((cancelled, SYNCHRONOUS),), interrupted="a"),
+    Row("b read", "b send send-inv", ((unanswered, SYNCHRONOUS), (unanswered, ASYNCHRONOUS), (lent, SINK))),
+    Row("a write", "", ((being_written, SINK),)),
+    Row("a write", "a send", ((unannounced, SINK),)),
+    Row("a write", "", ((taken_back, SINK),), interrupted="b"),
 )
 
 
@@ -230,9 +267,9 @@ def hold_the_right_read(bench: Bench, held: str, streams: list[Stream], states: 
 
 
 @contextlib.contextmanager
-def in_states(bench: Bench, port: int, held: str, then_held: str, states: States,
-              size: int | None = None) -> Iterator[list[Stream]]:
-    """Streams, one in each of the states. A stream ends only if `size` is given."""
+def in_states(bench: Bench, port: int, row: Row, size: int | None = None) -> Iterator[list[Stream]]:
+    """Streams, one in each of the states of a row. A stream ends only if `size` is given."""
+    held, then_held, states, interrupted, part = row
     hold(bench, held)
     # A receive advertises a buffer only if the sender is not ahead of the receiver.
     pause = 100
@@ -247,11 +284,14 @@ def in_states(bench: Bench, port: int, held: str, then_held: str, states: States
         return being_written(stream) if held == "a write" else being_read(stream) or stream.has_moved(8)
     streams = []
     for number, (_, mode) in enumerate(states):
-        stream = Stream(bench, port + number, mode, size, pause)
+        stream = Stream(bench, port + number, mode, size, pause, part=part)
         streams.append(stream)
         # One after the other: the last one, by Writes, is not held yet, and could end.
-        if then_held:
+        if then_held or interrupted:
             stream.wait_for(functools.partial(has_begun, stream), "under way")
+    if interrupted:
+        # Both signals end the wait of a call; a program in such a call does not stop.
+        (bench.a if interrupted == "a" else bench.b).check("killall -STOP selftest && killall -CONT selftest")
     if then_held:
         hold(bench, then_held)
         hold(bench, held, is_held=False)
@@ -271,10 +311,10 @@ def link_comes_back(bench: Bench) -> None:
     """A link that is down for half a second in each state of an advert delays bytes and changes none."""
     cases = Cases(bench)
     with mishaps(bench) as adapter:
-        for number, (held, then_held, states) in enumerate(STATES):
-            with cases.one(held, then_held):
-                size = (4 if held else 64) << 20
-                with in_states(bench, 8000 + 10 * number, held, then_held, states, size) as streams:
+        for number, row in enumerate(ROWS):
+            with cases.one(*(state.__name__ for state, _ in row.states)):
+                size = (4 if row.held else 64) << 20
+                with in_states(bench, 8000 + 10 * number, row, size) as streams:
                     before = lost(adapter)
                     # Long enough that no request runs out of retries, however busy the host is.
                     cut(bench, "500ms")
@@ -293,9 +333,9 @@ def link_stays_down(bench: Bench) -> None:
     """A link that stays down in each state of an advert: both ends get an error and their memory is released."""
     cases = Cases(bench)
     with mishaps(bench) as adapter:
-        for number, (held, then_held, states) in enumerate(STATES):
-            with cases.one(held, then_held):
-                with in_states(bench, 8100 + 10 * number, held, then_held, states) as streams:
+        for number, row in enumerate(ROWS):
+            with cases.one(*(state.__name__ for state, _ in row.states)):
+                with in_states(bench, 8100 + 10 * number, row) as streams:
                     cut(bench, SOON)
                     for stream in streams:
                         stream.end_badly(bench.a, errno.ETIMEDOUT)
