@@ -387,7 +387,7 @@ fn two_in_one_huge_page(env: &Env) -> Outcome {
     // A page may be locked at that moment, so some refusals are possible. If the module's own pins
     // were taken for foreign ones, each early return would come with a refusal.
     expect(
-        4 * refused < early,
+        2 * refused < early,
         format!("{early} receives returned early, {refused} were refused"),
     )
 }
