@@ -56,6 +56,8 @@ pub(crate) struct Piece {
 pub(crate) struct Iov<'a, D> {
     iter: NonNull<iov_iter>,
     total: usize,
+    /// The number of bytes at the end of the vector behind those that were faulted in.
+    unchecked: usize,
     _iter: PhantomData<(&'a mut iov_iter, D)>,
 }
 
@@ -71,6 +73,7 @@ impl<D: Direction> Iov<'_, D> {
         Self {
             iter,
             total,
+            unchecked: total,
             _iter: PhantomData,
         }
     }
@@ -79,6 +82,16 @@ impl<D: Direction> Iov<'_, D> {
     pub(crate) fn len(&self) -> usize {
         // SAFETY: By the type invariant.
         unsafe { bindings::iov_iter_count(self.iter.as_ptr().cast()) }
+    }
+
+    /// The number of the next bytes that were all accessible when they were faulted in.
+    pub(crate) fn accessible(&self) -> usize {
+        self.len().saturating_sub(self.unchecked)
+    }
+
+    /// Records that the next `bytes` bytes were faulted in.
+    pub(crate) fn set_accessible(&mut self, bytes: usize) {
+        self.unchecked = self.len().saturating_sub(bytes);
     }
 
     /// The next contiguous bytes; `None` if there are none, or if they are not memory of a program,

@@ -151,8 +151,8 @@ impl Frag {
         len
     }
 
-    /// Copies `len` bytes behind the first `skip` into `iter`; returns how many, fewer if a page of
-    /// the program is missing.
+    /// Copies `len` bytes behind the first `skip` into `iter`. Returns how many were copied: none if
+    /// a page of the program is missing, or fewer if the bytes of `iter` were faulted in before.
     pub(crate) fn copy_to_iter(&self, skip: u32, len: u32, iter: &mut Iov<'_, Dest>) -> u32 {
         let len = len.min(self.len.saturating_sub(skip));
         // SAFETY: By the type invariant the range is inside the page.

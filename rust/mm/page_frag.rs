@@ -90,8 +90,9 @@ impl PageFrag {
         frag.size.saturating_sub(frag.offset)
     }
 
-    /// Copies the next `len` bytes of `iter` into the page, as far as there is room; fewer, or
-    /// none, if a page of the program is missing. [`PageFrag::refill`] has made room.
+    /// Copies the next `len` bytes of `iter` into the page, as far as there is room. `None` if a
+    /// page of the program is missing; fewer bytes if the bytes were faulted in before.
+    /// [`PageFrag::refill`] has made room.
     pub(crate) fn copy_from_iter(
         &mut self,
         len: usize,

@@ -4,8 +4,12 @@
 //! copies.
 //!
 //! A fault on user memory may last as long as the program likes (userfaultfd, FUSE), so no fault is
-//! taken with the socket lock held. A copy under the lock ends at a missing page; the page is
-//! faulted in without the lock, and the copy continues.
+//! taken with the socket lock held. A copy under the lock fails at a missing page; all pages of the
+//! copy are faulted in without the lock, and the copy is repeated.
+//!
+//! As with TCP, a copy of which a part is not accessible takes no bytes. So the first attempt
+//! copies all bytes or none. When all pages were faulted in, a copy may take fewer bytes: some of
+//! the pages can be missing again, and the call must make progress nevertheless.
 
 use core::ptr::NonNull;
 
@@ -23,17 +27,33 @@ use crate::kern::iov::{
 };
 use crate::kern::signal::fatal_signal_pending;
 
-/// Runs `f` with page faults disabled: a missing page makes a copy in `f` end early.
-fn without_faults<R>(f: impl FnOnce() -> R) -> R {
+/// Runs `copy`, which copies as many bytes of `iter` as it is told and returns how many it has
+/// copied, with page faults disabled: a missing page makes `copy` end early. Returns how many of
+/// `len` bytes were copied: all or none, or fewer if the bytes were faulted in before.
+fn without_faults<D: Direction>(
+    iter: &mut Iov<'_, D>,
+    len: usize,
+    copy: impl FnOnce(&mut Iov<'_, D>, usize) -> usize,
+) -> usize {
+    let accessible = iter.accessible();
+    let want = match accessible {
+        0 => len,
+        bytes => len.min(bytes),
+    };
     // SAFETY: Enabled again below.
     unsafe { bindings::pagefault_disable() };
-    let result = f();
+    let copied = copy(iter, want);
     // SAFETY: Disabled above.
     unsafe { bindings::pagefault_enable() };
-    result
+    if copied < want && accessible == 0 {
+        iter.revert(copied);
+        return 0;
+    }
+    copied
 }
 
-/// Copies `len` bytes of `iter` to `offset` in `to`; returns how many, fewer if a page is missing.
+/// Copies the next `len` bytes of `iter` to `offset` in `to`. Returns how many were copied: all or
+/// none, or fewer if the bytes were faulted in before.
 ///
 /// # Safety
 ///
@@ -45,13 +65,13 @@ pub(super) unsafe fn copy_from_iter(
     iter: &mut Iov<'_, Source>,
 ) -> usize {
     // SAFETY: The page is as the caller promises, and the iterator is valid.
-    without_faults(|| unsafe {
+    without_faults(iter, len, |iter, len| unsafe {
         bindings::copy_page_from_iter(to.as_ptr().cast(), offset as usize, len, iter.as_ptr())
     })
 }
 
-/// Copies `len` bytes at `offset` in `from` to `iter`; returns how many, fewer if a page is
-/// missing.
+/// Copies `len` bytes at `offset` in `from` to `iter`. Returns how many were copied: all or none,
+/// or fewer if the bytes of `iter` were faulted in before.
 ///
 /// # Safety
 ///
@@ -63,7 +83,7 @@ pub(super) unsafe fn copy_to_iter(
     iter: &mut Iov<'_, Dest>,
 ) -> usize {
     // SAFETY: The page is as the caller promises, and the iterator is valid.
-    without_faults(|| unsafe {
+    without_faults(iter, len, |iter, len| unsafe {
         bindings::copy_page_to_iter(from.as_ptr().cast(), offset as usize, len, iter.as_ptr())
     })
 }
@@ -83,11 +103,11 @@ pub(crate) fn put_byte(iter: &mut Iov<'_, Dest>, byte: u8) -> Result {
     }
 }
 
-/// Faults in as many of the next `len` bytes of `iter` as possible. Sleeps; no lock may be held.
+/// Faults in the next `len` bytes of `iter`, or the first of them. Sleeps; no lock may be held.
 ///
 /// # Errors
 ///
-/// `EFAULT` if not even the first byte is accessible, `EINTR` if the thread is being killed.
+/// `EFAULT` if some of the bytes are not accessible, `EINTR` if the thread is being killed.
 pub(crate) fn fault_in<D: Direction>(iter: &mut Iov<'_, D>, len: usize) -> Result {
     let len = match D::ACCESS {
         Access::Read => len,
@@ -105,8 +125,9 @@ pub(crate) fn fault_in<D: Direction>(iter: &mut Iov<'_, D>, len: usize) -> Resul
     if fatal_signal_pending() {
         return Err(EINTR);
     }
-    if missing >= len {
+    if missing > 0 {
         return Err(EFAULT);
     }
+    iter.set_accessible(len);
     Ok(())
 }

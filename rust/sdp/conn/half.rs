@@ -131,12 +131,12 @@ impl SockOwner<'_> {
         });
     }
 
-    /// Faults in some of the next `len` bytes of `iter`, without the lock. The caller has waited
-    /// for its turn.
+    /// Faults in the next `len` bytes of `iter`, or the first of them, without the lock. The caller
+    /// has waited for its turn.
     ///
     /// # Errors
     ///
-    /// `EFAULT`; `EINTR` if the thread is being killed.
+    /// `EFAULT` if some of the bytes are not accessible; `EINTR` if the thread is being killed.
     pub(crate) fn fault_in<D: Direction>(&mut self, iter: &mut Iov<'_, D>, len: usize) -> Result {
         let result = self.in_turn(D::ACCESS, |guard| {
             guard.unlocked(|| user::fault_in(iter, len))

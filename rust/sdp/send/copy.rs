@@ -44,8 +44,8 @@ impl<'a> Copier<'a> {
         tx.len() >= FRAGS_FROM_TASK && (tx.bytes() as usize) < tx.len() * LONG_FRAG_BYTES
     }
 
-    /// Copies as many bytes as fit into the current page. Returns their number; 0 if the program's
-    /// page is not present.
+    /// Copies as many bytes as fit into the current page. Returns their number; 0 if a page of the
+    /// program is not present.
     pub(super) fn copy_some(&mut self, send: &mut Send<'_>) -> Result<usize> {
         let sock = self.0.sock;
         let (sk, glance) = (sock.sk(), &sock.glance);

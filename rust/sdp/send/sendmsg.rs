@@ -249,11 +249,12 @@ impl Send<'_> {
             if !self.has_space(guard)? {
                 continue;
             }
+            if self.ends_copy_at_piece() {
+                self.fault_in(guard)?;
+                continue;
+            }
             match Copier::of(guard).copy_some(self) {
-                Ok(0) => {
-                    let len = self.iter.len().min(FAULT_BYTES);
-                    guard.fault_in(&mut self.iter, len)?;
-                }
+                Ok(0) => self.fault_in(guard)?,
                 Ok(n) => {
                     self.copied += n;
                     self.by_copy = self.by_copy.saturating_sub(n);
@@ -273,6 +274,22 @@ impl Send<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the copy ends with a short piece only because the bytes of the next piece may go
+    /// another way, and it is not yet known whether these are accessible. With TCP, a send takes
+    /// none of the bytes that are copied together with an inaccessible part.
+    fn ends_copy_at_piece(&self) -> bool {
+        let next = self.iter.len().min(FAULT_BYTES);
+        (1..next).contains(&self.by_copy)
+            && self.by_copy == self.iter.piece_bytes()
+            && self.iter.accessible() == 0
+    }
+
+    /// Faults in the bytes that are copied next.
+    fn fault_in(&mut self, guard: &mut SockOwner<'_>) -> Result {
+        let len = self.iter.len().min(FAULT_BYTES);
+        guard.fault_in(&mut self.iter, len)
     }
 
     /// Waits until the socket is connected, if it is being connected.

@@ -3,13 +3,18 @@
 //! return the right numbers of bytes, and the stream stays whole.
 
 use super::badinput::{stream_goes_on, waiting, NOWHERE};
-use crate::support::flow::{Exchange, Span};
+use crate::support::flow::{spawn, Exchange, Span};
 use crate::support::harness::{
-    expect, expect_eq, expect_errno, expect_received, receive, tests, Child, Env, Outcome,
+    expect, expect_eq, expect_errno, expect_received, joined, receive, tests, Child, Env, Family,
+    Outcome,
 };
 use crate::support::peer::Work;
 use crate::support::sys::{Area, Kind, RawVec, Sock, PAGE};
-use libc::{EFAULT, MSG_DONTWAIT, MSG_NOSIGNAL};
+use libc::{
+    EFAULT, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, MSG_ZEROCOPY, SOL_SOCKET, SO_SNDBUF, SO_ZEROCOPY,
+};
+use std::io;
+use uapi::socket::{SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP};
 
 tests!("memory";
     every_kind_of_memory,
@@ -21,10 +26,13 @@ tests!("memory";
     send_partly_from_nowhere,
     send_iovecs_partly_from_nowhere,
     send_whole_file_of_holes,
+    send_with_a_part_nowhere,
     recv_to_nowhere,
     recv_partly_to_nowhere,
     recv_to_read_only_memory,
     recv_iovecs_partly_to_nowhere,
+    recv_with_a_part_nowhere,
+    recv_uncopied_with_a_part_nowhere,
 );
 
 /// Bytes are sent from and received into pages of every kind, at odd offsets.
@@ -260,6 +268,97 @@ fn send_whole_file_of_holes(env: &Env) -> Outcome {
     stream_goes_on(env, &sock, &remote, offset)
 }
 
+/// Parts of a vector: their lengths, and whether they are accessible.
+type Parts = [(usize, bool)];
+
+/// The vector of these parts: the accessible ones follow each other from `at` on, and the others
+/// are at `nowhere`.
+fn vector(parts: &Parts, mut at: usize, nowhere: usize) -> Vec<RawVec> {
+    let place = |&(len, there): &(usize, bool)| {
+        let base = if there { at } else { nowhere };
+        at += if there { len } else { 0 };
+        RawVec { base, len }
+    };
+    parts.iter().map(place).collect()
+}
+
+/// The paths of a send without a copy, by SDP_ZCOPY_MODE.
+const MODES: [i32; 3] = [1, 2, 3];
+
+/// A socket that sends 16 KiB or more on the path of this mode.
+fn by_mode(env: &Env, sock: &Sock, mode: i32) -> io::Result<()> {
+    match env.family {
+        Family::Tcp => Ok(()),
+        Family::Sdp => {
+            sock.set_int(SOL_SDP, SDP_ZCOPY_THRESH, 16_384)?;
+            sock.set_int(SOL_SDP, SDP_ZCOPY_MODE, mode)
+        }
+    }
+}
+
+/// A send copies up to 32 KiB at a time. If a part of these bytes is not accessible, the send takes
+/// none of them, so a short send fails. A send of many bytes takes those before.
+fn send_with_a_part_nowhere(env: &Env) -> Outcome {
+    const MUCH: usize = 100 << 10;
+    // TCP takes at most so much from the program at a time: a page fragment, or with MSG_ZEROCOPY
+    // a packet.
+    const AT_A_TIME: usize = 64 << 10;
+    let (there, nowhere) = (true, false);
+    let short: [&Parts; 7] = [
+        &[(10, there), (10, nowhere)],
+        &[(10, there), (MUCH, nowhere)],
+        &[(10, nowhere), (10, there)],
+        &[(10, there), (10, nowhere), (10, there)],
+        &[(10, there), (10, nowhere), (MUCH, there)],
+        &[(0, there), (10, nowhere)],
+        &[(5, there), (0, nowhere), (5, there), (MUCH, nowhere)],
+    ];
+    for mode in MODES {
+        for flags in [0, MSG_ZEROCOPY] {
+            let (sock, remote) = env.pair()?;
+            by_mode(env, &sock, mode)?;
+            sock.set_int(SOL_SOCKET, SO_ZEROCOPY, 1)?;
+            let mut area = Area::new(40)?;
+            area.forbid_from(30)?;
+            let forbidden = area.at(30 * PAGE);
+            let mut offset = 0;
+            let mut send = |parts: &Parts, nowhere| -> (io::Result<usize>, Span) {
+                let good: usize = parts.iter().filter(|part| part.1).map(|part| part.0).sum();
+                let span = Span::new(env.seed, offset, good as u64);
+                area.bytes(good).copy_from_slice(&span.to_vec());
+                let vecs = vector(parts, area.at(0), nowhere);
+                let at = vecs.as_ptr() as usize;
+                let sent = sock.sendmsg_raw(at, vecs.len(), flags | MSG_NOSIGNAL);
+                offset += *sent.as_ref().unwrap_or(&0) as u64;
+                (sent, span)
+            };
+            for nowhere in [PAGE - 100, forbidden] {
+                for parts in short {
+                    let (sent, _) = send(parts, nowhere);
+                    let text = format!("mode {mode}, flags {flags:#x}, {parts:?}");
+                    expect_errno(sent, EFAULT, text)?;
+                }
+                for parts in [&[(0, false), (10, there)], &[(10, there), (0, false)]] {
+                    let (sent, span) = send(parts, nowhere);
+                    expect_eq(sent?, 10, "an empty part nowhere")?;
+                    expect_received(remote.recv_span(span, 100)?, span, "10 bytes")?;
+                }
+                let (sent, span) = send(&[(MUCH, there), (10, false)], nowhere);
+                let sent = sent?;
+                let text = format!("mode {mode}, flags {flags:#x}: {sent} of {MUCH} bytes sent");
+                expect((MUCH - AT_A_TIME..=MUCH).contains(&sent), text)?;
+                let taken = Span {
+                    len: sent as u64,
+                    ..span
+                };
+                expect_received(remote.recv_span(taken, 9000)?, taken, "the prefix")?;
+            }
+            stream_goes_on(env, &sock, &remote, offset)?;
+        }
+    }
+    Ok(())
+}
+
 fn recv_to_nowhere(env: &Env) -> Outcome {
     let (sock, _remote, span) = waiting(env, 20_000)?;
     for addr in NOWHERE {
@@ -274,7 +373,7 @@ fn recv_to_nowhere(env: &Env) -> Outcome {
 
 /// Checks the result of a recv() into a buffer of which `bytes` are accessible, and receives the
 /// rest of the stream. Nothing is lost, and nothing comes twice.
-fn nothing_lost(sock: &Sock, span: Span, result: std::io::Result<usize>, bytes: &[u8]) -> Outcome {
+fn nothing_lost(sock: &Sock, span: Span, result: io::Result<usize>, bytes: &[u8]) -> Outcome {
     let got = match result {
         Ok(n) => n,
         Err(e) => {
@@ -345,4 +444,78 @@ fn recv_iovecs_partly_to_nowhere(env: &Env) -> Outcome {
     // SAFETY: all that is writable there is the area's.
     let result = unsafe { sock.recvmsg_raw(vecs.as_ptr() as usize, vecs.len(), MSG_DONTWAIT) };
     nothing_lost(&sock, span, result, &area.bytes(8000)[..])
+}
+
+/// A receive that would copy bytes of one send to a part that is not accessible takes none of them,
+/// and they can be received again.
+fn recv_with_a_part_nowhere(env: &Env) -> Outcome {
+    let (there, nowhere) = (true, false);
+    let parts: [&Parts; 5] = [
+        &[(10, there), (10, nowhere)],
+        &[(10, nowhere), (10, there)],
+        &[(10, there), (5, nowhere), (5, there)],
+        &[(0, there), (1, nowhere)],
+        &[(19, there), (1000, nowhere)],
+    ];
+    let area = Area::new(2)?;
+    area.forbid_from(1)?;
+    for bytes in [20, 100_000] {
+        let (sock, _remote, span) = waiting(env, bytes)?;
+        for parts in parts {
+            for at in [PAGE - 100, area.at(PAGE)] {
+                let vecs = vector(parts, area.at(PAGE - 30), at);
+                for flags in [MSG_PEEK, 0] {
+                    let vec = vecs.as_ptr() as usize;
+                    // SAFETY: all that is writable there is the area's.
+                    let got = unsafe { sock.recvmsg_raw(vec, vecs.len(), flags | MSG_DONTWAIT) };
+                    expect_errno(got, EFAULT, format!("{parts:?} of {bytes} bytes"))?;
+                }
+            }
+        }
+        receive(&sock, span)?;
+    }
+    // The bytes that are there do not reach the part.
+    let (sock, _remote, span) = waiting(env, 10)?;
+    let vecs = vector(
+        &[(10, there), (10, nowhere)],
+        area.at(PAGE - 30),
+        PAGE - 100,
+    );
+    let vec = vecs.as_ptr() as usize;
+    for flags in [MSG_PEEK, 0] {
+        // SAFETY: all that is writable there is the area's.
+        let got = unsafe { sock.recvmsg_raw(vec, vecs.len(), flags | MSG_DONTWAIT) }?;
+        expect_eq(got, 10, "10 bytes")?;
+    }
+    let mut area = area;
+    expect(
+        area.bytes(PAGE)[PAGE - 30..PAGE - 20] == span.to_vec(),
+        "wrong bytes",
+    )
+}
+
+/// The same for bytes that the peer sends without a copy.
+fn recv_uncopied_with_a_part_nowhere(env: &Env) -> Outcome {
+    let area = Area::new(2)?;
+    area.forbid_from(1)?;
+    let parts = [(10, true), (100_000, false)];
+    let vecs = vector(&parts, area.at(0), area.at(PAGE));
+    for mode in MODES {
+        let (sock, other) = env.own_pair()?;
+        by_mode(env, &other, mode)?;
+        other.set_int(SOL_SOCKET, SO_SNDBUF, 1 << 20)?;
+        let span = Span::new(env.seed, 0, 200_000);
+        let bytes = span.to_vec();
+        let sending = spawn(move || other.send_all(&bytes).map(|()| other))?;
+        sock.poll(libc::POLLIN, -1)?;
+        for flags in [MSG_PEEK, 0, 0] {
+            let vec = vecs.as_ptr() as usize;
+            // SAFETY: all that is writable there is the area's.
+            let got = unsafe { sock.recvmsg_raw(vec, vecs.len(), flags) };
+            expect_errno(got, EFAULT, format!("mode {mode}, flags {flags:#x}"))?;
+        }
+        receive(&sock, span)?;
+        joined(sending)??;
+    }
+    Ok(())
 }
