@@ -217,6 +217,8 @@ const RNR_RETRY_COUNT: u8 = 0;
 /// quarter of it, may be too short for a busy peer in software, and resending a whole window makes
 /// such a peer busier.
 const ACK_TIMEOUT: u8 = 19;
+/// The same time in microseconds.
+pub(crate) const ACK_TIMEOUT_US: u32 = ((4096 << ACK_TIMEOUT) / 1000_u64) as u32;
 
 impl ConnParam<'_> {
     fn raw(&self, iwarp: bool) -> bindings::rdma_conn_param {

@@ -24,7 +24,6 @@ use crate::params::{
 };
 use crate::proto::choice::Wanted;
 use crate::proto::deferral::Timeouts;
-use crate::proto::resize::SMALL_BYTES;
 use crate::proto::state::State;
 use crate::sdp::cq::poll::{
     poll_cq,
@@ -88,9 +87,8 @@ pub(crate) fn set(sock: &SdpSock, name: i32, value: Result<&[u8]>, len: u32) -> 
     }
     let mut guard = sock.lock();
     let net = guard.sk().net();
-    let state = u32::from(guard.sk().state());
-    let is_closed = state == bindings::TCP_CLOSE;
-    let is_unconnected = is_closed || state == bindings::TCP_LISTEN;
+    let is_closed = guard.sk().state() == bindings::TCP_CLOSE as u8;
+    let is_unconnected = is_unconnected(sock);
     let options = &mut guard.conn().options;
     match name {
         TCP_NODELAY => options.nodelay = value != 0,
@@ -127,11 +125,9 @@ pub(crate) fn set(sock: &SdpSock, name: i32, value: Result<&[u8]>, len: u32) -> 
         }
         TCP_FASTOPEN_NO_COOKIE if !is_unconnected => return Err(EINVAL),
         TCP_FASTOPEN_NO_COOKIE => options.fast_open.no_cookie = flag(value)?,
-        // The adapter always acknowledges at once.
-        TCP_QUICKACK => {}
-        // The sizes of messages depend on the peer's receives.
-        TCP_MAXSEG if value == 0 || (MIN_MAXSEG..=MAX_MAXSEG).contains(&value) => {}
-        TCP_MAXSEG => return Err(EINVAL),
+        TCP_QUICKACK => options.quickack = value != 0,
+        TCP_MAXSEG if value == 0 => options.maxseg_bytes = 0,
+        TCP_MAXSEG => options.maxseg_bytes = within(value, MIN_MAXSEG..=MAX_MAXSEG)?,
         _ => return Err(ENOPROTOOPT),
     }
     // Bytes that were held back may be due now.
@@ -195,6 +191,12 @@ pub(crate) fn keys(sock: &SdpSock) -> Keys {
     sock.lock().conn().options.fast_open.keys
 }
 
+/// Whether the socket is new or closed, or listens.
+fn is_unconnected(sock: &SdpSock) -> bool {
+    let state = u32::from(sock.sk().state());
+    state == bindings::TCP_CLOSE || state == bindings::TCP_LISTEN
+}
+
 fn flag(value: i32) -> Result<bool> {
     within(value, 0..=1).map(|value| value == 1)
 }
@@ -233,8 +235,9 @@ pub(crate) fn get(sock: &SdpSock, name: i32) -> Result<i32> {
         TCP_FASTOPEN => options.fast_open.queue,
         TCP_FASTOPEN_CONNECT => options.fast_open.connect.into(),
         TCP_FASTOPEN_NO_COOKIE => options.fast_open.no_cookie.into(),
-        TCP_QUICKACK => 1,
-        TCP_MAXSEG => conn.out.peer_receives.bytes().max(SMALL_BYTES) as i32,
+        TCP_QUICKACK => options.quickack.into(),
+        TCP_MAXSEG if options.maxseg_bytes > 0 && is_unconnected(sock) => options.maxseg_bytes,
+        TCP_MAXSEG => conn.out.segment_bytes() as i32,
         SDP_ZCOPY_THRESH => options.zcopy_thresh_bytes,
         SDP_ZCOPY_MODE => options.wanted.number(),
         SDP_FAULT_POLICY => options.blocks.into(),

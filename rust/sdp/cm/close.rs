@@ -94,7 +94,10 @@ pub(crate) fn disconnect(guard: &mut SockGuard<'_>) {
     guard.free_received();
     guard.forget_urgent();
     guard.conn().inq.fin_received = false;
-    guard.conn().options.window_clamp = 0;
+    let options = &mut guard.conn().options;
+    options.window_clamp = 0;
+    options.maxseg_bytes = 0;
+    options.quickack = true;
     guard.conn().lifetime.fast_opens = false;
     connect::forget_names(guard);
     guard.sk().reset_peek_offset();

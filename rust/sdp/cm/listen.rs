@@ -252,6 +252,8 @@ fn begin(sock: &SdpSock, backlog: i32, refused: Option<u16>) -> Result<Option<Be
         guard.transition(Event::StopListening);
         return Err(e);
     }
+    // As with TCP, listen() resets the option.
+    guard.conn().options.quickack = true;
     sock.accepts.lock().open();
     let port = sk.num();
     Ok(Some(Begun { port, had_port }))

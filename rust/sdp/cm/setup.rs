@@ -259,6 +259,8 @@ impl Worker<'_> {
         let conn = guard.conn();
         conn.credits.set_peer_limit(ack.bufs);
         conn.out.peer_receives = PeerReceives::new(ack.rcv_size);
+        // As with TCP, the end of connect() resets the option.
+        conn.options.quickack = true;
         guard
             .conn()
             .agree(ack.features, ack.max_adverts, offer.max_adverts);

@@ -4,8 +4,8 @@
 //!
 //! A message counts as a segment. The congestion window is the number of messages that the peer
 //! permits to send: those that the peer has not acknowledged, and the receives that the peer has
-//! posted. The adapter resends lost packets without the module, so nothing counts as resent. There
-//! is no pacing and no slow start.
+//! posted. The adapter resends lost packets without the module, so nothing counts as resent. The
+//! time after which the adapter does so is constant. There is no pacing and no slow start.
 
 use crate::bindings::tcp_info;
 use crate::inet::sock::Sk;
@@ -15,6 +15,7 @@ use crate::proto::pace::{
     Times, //
 };
 use crate::proto::state::State;
+use crate::rdma::cm::ACK_TIMEOUT_US;
 use crate::sdp::conn::connection::Connection;
 use crate::sdp::conn::sock::SdpSock;
 use crate::sdp::cq::poll::poll_cq;
@@ -91,7 +92,8 @@ pub(crate) fn tcp_info(sock: &SdpSock) -> tcp_info {
     tcp_info {
         tcpi_state,
         tcpi_probes: conn.liveness.keepalive.unanswered(),
-        tcpi_snd_mss: conn.out.peer_receives.bytes(),
+        tcpi_rto: ACK_TIMEOUT_US,
+        tcpi_snd_mss: conn.out.segment_bytes(),
         tcpi_rcv_mss: receive_bytes,
         tcpi_unacked: figures.unacked,
         tcpi_last_data_sent: figures.last_sent_ms,

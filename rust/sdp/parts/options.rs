@@ -86,6 +86,11 @@ pub(crate) struct Options {
     pub(in crate::sdp) defer_accept: Timeouts,
     /// Read back by programs, without effect.
     pub(crate) window_clamp: i32,
+    /// Read back by programs, without effect: the adapter always acknowledges at once.
+    pub(in crate::sdp) quickack: bool,
+    /// Read back by programs, without effect: the sizes of messages depend on the peer's receives.
+    /// 0 if the program has set no size.
+    pub(in crate::sdp) maxseg_bytes: i32,
     pub(in crate::sdp) fast_open: FastOpen,
     /// The initial size of the send buffer.
     pub(crate) sndbuf_bytes: i32,
@@ -167,6 +172,8 @@ impl Options {
             linger2_s: 0,
             defer_accept: Timeouts::NONE,
             window_clamp: 0,
+            quickack: true,
+            maxseg_bytes: 0,
             fast_open: FastOpen::NONE,
             sndbuf_bytes: settings.get(Setting::WmemDefault),
             zcopy_thresh_bytes: settings.get(Setting::ZcopyThresh),

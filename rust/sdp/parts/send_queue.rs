@@ -5,6 +5,7 @@
 use kernel::time::Jiffies;
 
 use super::glance::Seen;
+use crate::bindings;
 use crate::proto::resize::PeerReceives;
 use crate::proto::urgent::UrgentSend;
 
@@ -57,6 +58,15 @@ impl SendQueue {
             small_in_flight: None,
             peer_receives: PeerReceives::new(0),
             asked_at: 0,
+        }
+    }
+
+    /// The size of a segment in the terms of TCP: that of one receive of the peer. Before the first
+    /// connection, as with TCP, the size that every host accepts.
+    pub(in crate::sdp) fn segment_bytes(&self) -> u32 {
+        match self.peer_receives.bytes() {
+            0 => bindings::TCP_MSS_DEFAULT,
+            bytes => bytes,
         }
     }
 

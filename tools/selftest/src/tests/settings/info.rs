@@ -58,6 +58,10 @@ impl Info {
         self.0[2]
     }
 
+    fn rto_us(&self) -> u32 {
+        self.word(8)
+    }
+
     fn snd_mss(&self) -> u32 {
         self.word(16)
     }
@@ -135,7 +139,16 @@ fn of_a_new_socket(env: &Env) -> Outcome {
     let info = Info::of(&env.socket()?)?;
     expect_eq(info.state(), CLOSE, "the state")?;
     expect_eq(info.bytes_acked() + info.bytes_received(), 0, "bytes")?;
-    expect_eq(info.busy_us(), 0, "busy")
+    expect_eq(info.busy_us(), 0, "busy")?;
+    expect_eq(info.snd_mss(), 536, "the size of a segment")?;
+    expect_time_to_resend(&info)
+}
+
+/// Programs compute their own limits from the time after which bytes are sent again: it is that of
+/// real networks.
+fn expect_time_to_resend(info: &Info) -> Outcome {
+    let us = info.rto_us();
+    expect((100_000..=10_000_000).contains(&us), format!("{us} us"))
 }
 
 /// A listener reports the number of connections that wait, and its backlog.
@@ -144,6 +157,7 @@ fn of_a_listener(env: &Env) -> Outcome {
     let info = Info::of(&listener)?;
     expect_eq(info.state(), LISTEN, "the state")?;
     expect_eq((info.unacked(), info.sacked()), (0, 5), "the backlog")?;
+    expect_eq(info.rto_us(), 0, "the time to resend")?;
     let client = env.socket()?;
     client.connect(&addr)?;
     eventually(
@@ -204,6 +218,7 @@ fn bytes_that_were_read(env: &Env) -> Outcome {
     )?;
     expect(info.snd_mss() >= 500, format!("{} bytes", info.snd_mss()))?;
     expect(info.cwnd() > 0, "the window")?;
+    expect_time_to_resend(&info)?;
     let theirs = Info::of(&other)?;
     expect_eq(theirs.bytes_received(), len, "received")?;
     expect(theirs.last_data_received_ms() < 60_000, "received lately")

@@ -25,6 +25,8 @@ tests!("options";
     timeouts,
     tcp_level,
     tcp_level_values,
+    quick_acknowledgements,
+    segment_sizes,
     defers_accept,
     lingers_as_long_as_it_shall,
     lingers_for_bytes_that_are_not_read,
@@ -164,13 +166,6 @@ fn tcp_level(env: &Env) -> Outcome {
             expect_eq(got != 0, value != 0, format!("option {option}"))?;
         }
     }
-    for value in [0, 1] {
-        sock.set_int(IPPROTO_TCP, libc::TCP_QUICKACK, value)?;
-    }
-    expect(
-        sock.get_int(IPPROTO_TCP, libc::TCP_MAXSEG)? > 0,
-        "TCP_MAXSEG",
-    )?;
     sock.set_int(IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 30_000)?;
     let got = sock.get_int(IPPROTO_TCP, libc::TCP_USER_TIMEOUT)?;
     expect_eq(got, 30_000, "TCP_USER_TIMEOUT")?;
@@ -216,6 +211,68 @@ fn tcp_level_values(env: &Env) -> Outcome {
     let (sock, _remote) = env.pair()?;
     let none = sock.set_int(IPPROTO_TCP, libc::TCP_WINDOW_CLAMP, 0);
     expect_errno(none, EINVAL, "no clamp, when connected")
+}
+
+/// TCP_QUICKACK is on at first, and after listen() and connect(). TCP itself changes it when bytes are
+/// sent and received.
+fn quick_acknowledgements(env: &Env) -> Outcome {
+    let get = |sock: &Sock| sock.get_int(IPPROTO_TCP, libc::TCP_QUICKACK);
+    let set = |sock: &Sock, value| sock.set_int(IPPROTO_TCP, libc::TCP_QUICKACK, value);
+    let keeps = |sock: &Sock, what: &str| -> Outcome {
+        expect_eq(get(sock)?, 1, format!("{what}, at first"))?;
+        for (value, want) in [(0, 0), (1, 1), (0, 0), (2, 1), (0, 0), (-1, 1), (0, 0)] {
+            set(sock, value)?;
+            expect_eq(get(sock)?, want, format!("{what}, set to {value}"))?;
+        }
+        Ok(())
+    };
+    let listener = env.socket()?;
+    keeps(&listener, "a new socket")?;
+    listener.bind(&env.here(0))?;
+    listener.listen(2)?;
+    keeps(&listener, "a listener")?;
+    listener.listen(3)?;
+    expect_eq(get(&listener)?, 0, "after another listen()")?;
+    let addr = listener.getsockname()?;
+    let sock = env.socket()?;
+    set(&sock, 0)?;
+    sock.connect(&addr)?;
+    keeps(&sock, "a connection")?;
+    let (accepted, _) = listener.accept()?;
+    expect_eq(get(&accepted)?, 0, "accepted: as the listener")?;
+    sock.connect(&env.here(0).with_family(libc::AF_UNSPEC))?;
+    keeps(&sock, "a socket that was disconnected")
+}
+
+/// TCP_MAXSEG reads as the value that was set while the socket has no connection; then it is the
+/// size that both ends have agreed on.
+fn segment_sizes(env: &Env) -> Outcome {
+    let get = |sock: &Sock| sock.get_int(IPPROTO_TCP, libc::TCP_MAXSEG);
+    let set = |sock: &Sock, bytes| sock.set_int(IPPROTO_TCP, libc::TCP_MAXSEG, bytes);
+    let sock = env.socket()?;
+    let (listener, addr) = env.listener(1)?;
+    for sock in [&sock, &listener] {
+        expect_eq(get(sock)?, 536, "at first")?;
+        for bytes in [88, 1000, 32_767] {
+            set(sock, bytes)?;
+            expect_eq(get(sock)?, bytes, format!("set to {bytes}"))?;
+            for bad in [-1, 1, 87, 32_768, i32::MAX] {
+                expect_errno(set(sock, bad), EINVAL, bad)?;
+            }
+            expect_eq(get(sock)?, bytes, "after a bad value")?;
+        }
+        set(sock, 0)?;
+        expect_eq(get(sock)?, 536, "set to 0")?;
+    }
+    sock.connect(&addr)?;
+    let agreed = get(&sock)?;
+    expect(agreed > 536, format!("{agreed} bytes of a connection"))?;
+    set(&sock, 777)?;
+    expect_eq(get(&sock)?, agreed, "set while connected")?;
+    sock.connect(&env.here(0).with_family(libc::AF_UNSPEC))?;
+    expect_eq(get(&sock)?, agreed, "after the connection")?;
+    set(&sock, 777)?;
+    expect_eq(get(&sock)?, 777, "set after the connection")
 }
 
 /// TCP_DEFER_ACCEPT returns the total time of the time-outs for which it stands.
