@@ -93,6 +93,29 @@ class What(unittest.TestCase):
                 group = item.tests[0].partition("/")[0]
                 self.assertEqual(item.scale, LONG_GROUPS[group] if long else 1)
 
+    def test_random_calls_have_a_fixed_time_on_one_machine(self) -> None:
+        groups = {"fuzz": ["fuzz/calls"], "data": ["data/a"]}
+
+        def times(patterns: list[str]) -> dict[str, tuple[int | None, int | None]]:
+            queues = Plan(False, patterns, [2, 1], groups, {}, 7, 600).queues(KERNELS)
+            return {item.name: (item.seed, item.seconds) for queue in queues for item in queue.items
+                    if isinstance(item, GroupItem)}
+        everything = times([])
+        self.assertEqual(everything["stock.one.selftest.fuzz/"], (7, 600))
+        self.assertEqual(everything["stock.one.adverts.fuzz/"], (7, None))
+        self.assertEqual(everything["stock.two.selftest.fuzz/"], (7, None))
+        self.assertEqual(everything["debug.one.selftest.fuzz/"], (7, None))
+        self.assertEqual(everything["stock.one.selftest.data/"], (None, None))
+        self.assertEqual(times(["debug.one.selftest.fuzz/"]), {"debug.one.selftest.fuzz/": (7, 600)})
+
+    def test_a_fixed_time_decides_about_the_order(self) -> None:
+        groups = {"data": ["data/a"], "fuzz": ["fuzz/calls"]}
+        queues = Plan(False, ["fuzz/", "data/"], [1], groups, {"stock.one.selftest.data/": 500}, 7, 600).queues(KERNELS)
+        queue = next(queue for queue in queues if queue.name == "stock.one")
+        self.assertEqual([item.name for item in queue.items[:2]],
+                         ["stock.one.selftest.fuzz/", "stock.one.adverts.fuzz/"])
+        self.assertGreater(queue.seconds(), 1700)
+
     def test_core_uses_less_on_older_series(self) -> None:
         queues = Plan(True, [], [1], {"data": ["data/a"]}, {}).queues(KERNELS)
         scales = {queue.name: {item.scale for item in queue.items if isinstance(item, GroupItem)} for queue in queues}

@@ -34,6 +34,8 @@ ASYNCHRONOUS_GROUPS = ("azends", "azpins", "azrecv", "azwhen", "azabuse", "azblo
 SLOW_GROUPS = ("azstall",)
 # Groups that find more the longer they run, and the factor of their amounts in a run of everything.
 LONG_GROUPS = {"fuzz": 10}
+# Where these groups run for a fixed time in a run of everything: on the fastest machines.
+LONGEST = "stock.one.selftest"
 # The factor for the amounts that `make test` uses on older series, beside the factor for all
 # kernels: the same tests run on the newest one.
 SERIES_SCALE = 0.5
@@ -70,14 +72,17 @@ class TestItem(Item):
 
 class GroupItem(Item):
     """Tests of one group of tools/selftest, with the module's parameters for them, and the factor of
-    their amounts."""
+    their amounts. Random calls have a seed, and may have a fixed time in seconds."""
 
-    def __init__(self, prefix: str, group: str, tests: list[str], parameters: str, scale: float = 1) -> None:
+    def __init__(self, prefix: str, group: str, tests: list[str], parameters: str, scale: float = 1,
+                 seed: int | None = None, seconds: int | None = None) -> None:
         super().__init__(f"{prefix}.{group}/")
         self.prefix = prefix
         self.tests = tests
         self.parameters = parameters
         self.scale = scale
+        self.seed = seed
+        self.seconds = seconds
 
 
 class KunitItem(Item):
@@ -91,16 +96,21 @@ class Queue:
         self.kernel = kernel
         self.count = count
         self.name = f"{kernel.name}.{WORDS[count]}"
-        self.items = sorted(items, key=lambda item: -times.get(item.name, UNKNOWN))
         self.times = times
+        self.items = sorted(items, key=lambda item: -self.time_of(item))
         self.lanes = 0
         # Lanes that have no item now, and will take one.
         self.idle = 0
         self.booted = 0
 
+    def time_of(self, item: Item) -> float:
+        if isinstance(item, GroupItem) and item.seconds is not None:
+            return item.seconds
+        return self.times.get(item.name, UNKNOWN)
+
     def seconds(self) -> float:
         """How long the remaining items would take on one set of machines."""
-        return sum(self.times.get(item.name, UNKNOWN) for item in self.items)
+        return sum(self.time_of(item) for item in self.items)
 
     def breaking(self) -> int:
         """The number of items that make their machines unusable."""
@@ -122,15 +132,20 @@ class Queue:
 
 
 class Plan:
-    """Chooses the items. `core` leaves out items that another kernel or number of machines also covers."""
+    """Chooses the items. `core` leaves out items that another kernel or number of machines also covers. `seed`
+    and `seconds` are for random calls: their seed, and their time at LONGEST, or in all items that patterns
+    select."""
 
     def __init__(self, core: bool, patterns: Sequence[str], counts: Sequence[int],
-                 groups: Mapping[str, list[str]], times: Times) -> None:
+                 groups: Mapping[str, list[str]], times: Times, seed: int | None = None,
+                 seconds: int | None = None) -> None:
         self.core = core
         self.patterns = patterns
         self.counts = counts
         self.groups = groups
         self.times = times
+        self.seed = seed
+        self.seconds = seconds
 
     def wants(self, name: str) -> bool:
         return not self.patterns or any(p in name for p in self.patterns)
@@ -197,7 +212,10 @@ class Plan:
             chosen = [t for t in tests if t not in left_out and self.wants(f"{prefix}.{t}")]
             if chosen:
                 scale = self.scale(kernel, group)
-                items.append(GroupItem(prefix, group, chosen, parameters, scale))
+                seed = self.seed if group in LONG_GROUPS else None
+                fixed = group in LONG_GROUPS and (prefix == LONGEST or bool(self.patterns))
+                items.append(GroupItem(prefix, group, chosen, parameters, scale, seed,
+                                       self.seconds if fixed else None))
         if items and parameters == ADVERTS and self.wants(f"{prefix}.adverts_are_used"):
             items.append(TestItem(f"{prefix}.adverts_are_used", Bench.expect_adverts, parameters=ADVERTS))
         return items

@@ -37,6 +37,8 @@ LOAD_PER_PROCESSOR = 1.0
 TIMES = os.path.join(os.environ.get("IB_SDP_CACHE", ""), "times.json")
 # The factor for the amounts of `make test`. `make test-all` uses all of them.
 CORE_SCALE = 0.5
+# The time of random calls in a run of everything, in seconds, at vmlib.plan.LONGEST.
+RANDOM_SECONDS = 3600
 # How many processors of the host each item used in former runs, on average.
 LOADS = os.path.join(os.environ.get("IB_SDP_CACHE", ""), "loads.json")
 
@@ -211,7 +213,8 @@ class Lane:
             self.report.failed(f"{self.name}.machines", str(error))
 
     def item(self, bench: Bench, item: Item) -> None:
-        say(f"  .. {item.name} ({self.name})")
+        seed = item.seed if isinstance(item, GroupItem) else None
+        say(f"  .. {item.name} ({self.name})" + (f", seed {seed}" if seed is not None else ""))
         started = time.monotonic()
         used = {vm: vm.processor_seconds() for vm in bench.vms}
         if isinstance(item, GroupItem):
@@ -253,6 +256,10 @@ class Lane:
     def group(self, bench: Bench, item: GroupItem) -> None:
         alone = bench.a is bench.b
         names = f"--times --exact {' '.join(item.tests)}"
+        if item.seed is not None:
+            names = f"--seed {item.seed} {names}"
+        if item.seconds is not None:
+            names = f"--for {item.seconds} {names}"
         command = bench.selftest(names, None if alone else bench.b, more=item.scale)
         with contextlib.nullcontext() if alone else bench.selftest_server():
             self.follow(bench, item, command)
@@ -281,7 +288,8 @@ class Lane:
                 shown = count[0]
                 for vm in bench.vms:
                     bench.show(vm, f"no result for {silence:.0f} s")
-            # Each test has its own limit; a longer silence means that the machine hangs.
+            # Each test has its own limit, and long tests report their progress: a longer silence means that the
+            # machine hangs.
             if silence > bench.limit(150):
                 job.kill()
                 self.report.failed(f"{item.name}(hang)", f"no line for {bench.limit(150)} s\n" +
@@ -416,13 +424,24 @@ def main() -> int:
     parser.add_argument("--two", action="store_true", help="only the tests of two machines")
     parser.add_argument("--scale", type=float,
                         help=f"factor for the amounts that tests use (1; core: {CORE_SCALE})")
+    parser.add_argument("--seed", type=int,
+                        help="seed of random calls (1; the date and the time in a run of everything, or with --for)")
+    parser.add_argument("--for", type=int, metavar="SECONDS", dest="seconds",
+                        help=f"time of random calls ({RANDOM_SECONDS} on one machine in a run of everything; otherwise "
+                        "a few seconds)")
     parser.add_argument("--list", action="store_true", help="name what would run, and on which machines")
     parser.add_argument("patterns", nargs="*", help="only tests whose names contain one of these")
     args = parser.parse_intermixed_args()
     counts = [count for count, only in ((2, args.two), (1, args.one)) if only or not (args.one or args.two)]
     vmtests.load()
     times, loads = former(TIMES), former(LOADS)
-    plan = Plan(args.what == "core", args.patterns, counts, groups_inside(), times)
+    core, seed, seconds = args.what == "core", args.seed, args.seconds
+    if not core and not args.patterns:
+        seconds = seconds or RANDOM_SECONDS
+    if seconds and seed is None:
+        # Another run makes other calls.
+        seed = int(time.strftime("%y%m%d%H%M%S"))
+    plan = Plan(core, args.patterns, counts, groups_inside(), times, seed, seconds)
     queues = plan.queues(kernels())
     if args.list:
         for queue in queues:

@@ -14,6 +14,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 use support::harness::{self, Env, Family, Test};
 use support::{peer, sys};
 
@@ -80,6 +81,10 @@ struct RunArgs {
     /// Factor for the time limit of a test (60 s).
     #[arg(long, default_value_t = 1.0)]
     timeout_scale: f64,
+    /// The time that the tests of the group fuzz take together, which otherwise depends on the
+    /// scale.
+    #[arg(long = "for", value_name = "SECONDS")]
+    random_seconds: Option<u32>,
     /// The seed for all data and random choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -124,6 +129,9 @@ fn main() -> ExitCode {
 }
 
 fn run(args: RunArgs) -> io::Result<bool> {
+    let random_time = args
+        .random_seconds
+        .map(|seconds| Duration::from_secs(seconds.into()));
     let options = harness::Options {
         patterns: args.patterns,
         exact: args.exact,
@@ -164,6 +172,7 @@ fn run(args: RunArgs) -> io::Result<bool> {
         here_control,
         delays: args.delays,
         scale: args.scale,
+        random_time,
         seed: args.seed,
     };
     harness::run(&tests, &env, &options)

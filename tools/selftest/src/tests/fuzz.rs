@@ -41,9 +41,22 @@ pub(crate) struct Amount {
 
 const CALLS: usize = 60;
 
+/// How long each test takes by default, in seconds.
+const COMPARING: [f64; 2] = [6.0, 3.0];
+const THREADS: [f64; 2] = [5.0, 2.0];
+
+/// The time of a test that takes `seconds` by default.
+fn time(env: &Env, seconds: f64) -> Duration {
+    let all: f64 = COMPARING.iter().chain(&THREADS).sum();
+    match env.random_time {
+        Some(time) => time.mul_f64(seconds / all),
+        None => Duration::from_secs_f64((seconds * env.scale).max(2.0)),
+    }
+}
+
 fn amount(env: &Env, seconds: f64) -> Amount {
     Amount {
-        time: Duration::from_secs_f64((seconds * env.scale).max(2.0)),
+        time: time(env, seconds),
         calls: CALLS,
         once: false,
         print: false,
@@ -52,19 +65,19 @@ fn amount(env: &Env, seconds: f64) -> Amount {
 }
 
 fn calls(env: &Env) -> Outcome {
-    compared(env, amount(env, 6.0))
+    compared(env, amount(env, COMPARING[0]))
 }
 
 fn calls_of_ipv6(env: &Env) -> Outcome {
-    compared(&env.over_ipv6()?, amount(env, 3.0))
+    compared(&env.over_ipv6()?, amount(env, COMPARING[1]))
 }
 
 fn threads(env: &Env) -> Outcome {
-    threads::run(env, amount(env, 5.0).time, 4)
+    threads::run(env, time(env, THREADS[0]), 4)
 }
 
 fn threads_of_ipv6(env: &Env) -> Outcome {
-    threads::run(&env.over_ipv6()?, amount(env, 2.0).time, 4)
+    threads::run(&env.over_ipv6()?, time(env, THREADS[1]), 4)
 }
 
 /// Makes calls from several threads for this time, with the seed of the environment.
@@ -86,6 +99,7 @@ pub(crate) fn compared(env: &Env, amount: Amount) -> Outcome {
 fn compare_all(env: &Env, amount: Amount) -> Outcome {
     sys::ignore_signal(libc::SIGIO);
     sys::ignore_signal(libc::SIGURG);
+    note(&format!("seed {}", env.seed));
     let memory = Memory::new()?;
     let mut seeds = Rng::new(env.seed);
     let began = Instant::now();

@@ -10,6 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use uapi::socket::{AF_INET6_SDP, AF_INET_SDP, IPPROTO_SDP};
 
 pub(crate) const ANY4: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
@@ -151,6 +152,9 @@ pub(crate) struct Env {
     pub(crate) delays: Option<PathBuf>,
     /// Factor for the amounts of data and the numbers of rounds.
     pub(crate) scale: f64,
+    /// The time that the tests of random calls take together; `None` for a few seconds, as `scale`
+    /// says.
+    pub(crate) random_time: Option<Duration>,
     pub(crate) seed: u64,
 }
 

@@ -35,7 +35,8 @@ impl Options {
 
 /// Runs the tests; returns whether each test passed or was skipped.
 pub(crate) fn run(tests: &[&Test], env: &Env, options: &Options) -> io::Result<bool> {
-    let limit = Duration::from_secs_f64(HANG_SECS * options.timeout_scale);
+    let limit = Duration::from_secs_f64(HANG_SECS * options.timeout_scale)
+        + env.random_time.unwrap_or_default();
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     print_line("KTAP version 1");
     print_line(&format!("1..{}", tests.len()));

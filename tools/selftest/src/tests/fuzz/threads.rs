@@ -126,6 +126,7 @@ fn chaos(env: &Env, time: Duration, threads: usize) -> Outcome {
     sys::ignore_signal(libc::SIGIO);
     sys::ignore_signal(libc::SIGURG);
     sys::install_handler(libc::SIGALRM, nothing, false)?;
+    note(&format!("seed {}", env.seed));
     let watchers = 2;
     let busy = (0..threads + watchers + 2).map(|_| Busy {
         since: AtomicU64::new(0),
