@@ -30,6 +30,7 @@ const OWN_VALUES: &[&str] = &[
     "IPPROTO_TCP TCP_QUICKACK",
     // An accepted TCP socket has the number of hops that its peer's request had left.
     "IPPROTO_IP IP_MULTICAST_TTL",
+    "IPPROTO_IPV6 IPV6_MULTICAST_HOPS",
 ];
 
 pub(in crate::tests) fn is_own_value(option: &str) -> bool {
