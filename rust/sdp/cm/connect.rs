@@ -59,11 +59,15 @@ pub(crate) fn start_connect(guard: &mut SockGuard<'_>, to: Addr) -> Result {
         State::Dead => true,
         _ => return Err(EISCONN),
     };
+    // As with TCP, a shutdown() without a connection also ends halves of the next connection. The
+    // disconnection has reset those of the former one.
+    let shutdown = guard.sk().shutdown();
     if former_is_left {
         forget_names(guard);
     } else if guard.conn().state == State::Released {
         make_new(guard);
     }
+    guard.sk().add_shutdown(shutdown);
     let to = destination(guard, to)?;
     route::check(guard.sk(), &to)?;
     if former_is_left && !guard.sk().user_locked(bindings::SOCK_BINDPORT_LOCK) {
@@ -85,7 +89,6 @@ pub(crate) fn start_connect(guard: &mut SockGuard<'_>, to: Addr) -> Result {
     conn.inq.fin_received = false;
     guard.glance.coming.set(false);
     sk.set_peer(&to);
-    sk.clear_shutdown();
     sk.reset_flag_done();
     sk.set_state(State::Resolving.tcp_state());
     Ok(())
@@ -101,7 +104,6 @@ fn begin_connect(guard: &mut SockGuard<'_>, to: Addr) {
     guard.conn().names.peer = to;
     guard.conn().names.local = sk.bound_addr();
     sk.set_peer(&to);
-    sk.clear_shutdown();
     guard.transition(Event::ConnectStart);
     guard.conn().names.next = None;
     guard.want(Want::Connect);
@@ -111,7 +113,9 @@ fn begin_connect(guard: &mut SockGuard<'_>, to: Addr) {
 /// was released.
 pub(super) fn begin_next(guard: &mut SockGuard<'_>) {
     if let Some(to) = guard.conn().names.next {
+        let shutdown = guard.sk().shutdown();
         make_new(guard);
+        guard.sk().add_shutdown(shutdown);
         begin_connect(guard, to);
     }
 }

@@ -4,8 +4,8 @@
 use crate::support::flow::{spawn, Span};
 use crate::support::harness::{
     eventually, expect, expect_eof, expect_eq, expect_errno, expect_errno_of, expect_received,
-    joined, receive, skip, spawn_waiting, tests, Env, Fail, Outcome, ANY4, ANY6, LOOPBACK4,
-    LOOPBACK6, QUIET_MS,
+    joined, readable_bytes, receive, skip, spawn_waiting, tests, Env, Fail, Outcome, ANY4, ANY6,
+    LOOPBACK4, LOOPBACK6, QUIET_MS,
 };
 use crate::support::peer::Remote;
 use crate::support::sys::{self, Sock, SockAddr};
@@ -35,6 +35,7 @@ tests!("connect";
     to_any_address,
     to_port_zero,
     unconnected,
+    shut_down_before,
     data_before_accept,
     closed_before_accept,
     disconnect_and_reuse,
@@ -354,6 +355,57 @@ fn unconnected(env: &Env) -> Outcome {
     expect_errno(listener.recv(&mut [0], 0), ENOTCONN, "recv of a listener")?;
     let sent = listener.send(b"x", libc::MSG_NOSIGNAL);
     expect_errno_of(sent, &[EPIPE, ENOTCONN], "send of a listener")
+}
+
+/// shutdown() of a socket without a connection fails, but ends halves of the next connection. The
+/// peer is not told. A disconnection resets them.
+fn shut_down_before(env: &Env) -> Outcome {
+    let (listener, addr) = env.listener(5)?;
+    let used = || -> io::Result<Sock> {
+        let sock = env.socket()?;
+        sock.connect(&addr)?;
+        listener.accept()?;
+        sock.connect(&env.here(0).with_family(libc::AF_UNSPEC))?;
+        Ok(sock)
+    };
+    for (how, events) in [
+        (libc::SHUT_RD, POLLIN | POLLOUT | POLLRDHUP),
+        (libc::SHUT_WR, POLLOUT),
+        (libc::SHUT_RDWR, POLLIN | POLLOUT | POLLRDHUP | POLLHUP),
+    ] {
+        for sock in [env.socket()?, used()?] {
+            expect_errno(sock.shutdown(how), ENOTCONN, "shutdown")?;
+            sock.connect(&addr)?;
+            let (other, _) = listener.accept()?;
+            expect_eq(
+                sock.poll(ALL, 0)?,
+                events,
+                format!("poll after shutdown {how}"),
+            )?;
+            let sent = sock.send(b"x", libc::MSG_NOSIGNAL);
+            match how {
+                libc::SHUT_RD => expect_eq(sent?, 1, "send")?,
+                _ => expect_errno(sent, EPIPE, "send")?,
+            }
+            other.send_all(b"y")?;
+            eventually("a byte", || readable_bytes(&sock), |&n| n == 1)?;
+            expect_eq(sock.recv(&mut [0; 9], 0)?, 1, "recv")?;
+            let end = sock.recv(&mut [0; 9], libc::MSG_DONTWAIT);
+            match how {
+                libc::SHUT_WR => expect_errno(end, EAGAIN, "recv")?,
+                _ => expect_eq(end?, 0, "the end")?,
+            }
+            let told = other.poll(POLLRDHUP, QUIET_MS)?;
+            expect_eq(told, 0, "the peer's end")?;
+            sock.connect(&env.here(0).with_family(libc::AF_UNSPEC))?;
+            sock.connect(&addr)?;
+            let (other, _) = listener.accept()?;
+            expect_eq(sock.poll(ALL, 0)?, POLLOUT, "poll after a disconnection")?;
+            sock.send_all(b"x")?;
+            expect_eq(other.recv(&mut [0; 9], 0)?, 1, "recv of the peer")?;
+        }
+    }
+    Ok(())
 }
 
 /// A client can send before its connection is accepted.
