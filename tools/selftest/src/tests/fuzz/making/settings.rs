@@ -73,7 +73,7 @@ impl Maker {
         };
         // These numbers are options of SDP that TCP does not have.
         if self.purpose == Use::Comparison && level == IPPROTO_TCP && (80..85).contains(&option) {
-            option += 4;
+            option += 5;
         }
         let known = calls::OPTIONS
             .iter()
