@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: GPL-2.0
 """sdpctl on live connections: its output agrees with what the test has done."""
 
+import contextlib
 import functools
 import json
+from collections.abc import Iterator
+from socket import IPPROTO_TCP
 from typing import Self
 
 from vmlib.bench import BY_ADVERTS, Bench, Failure, expect, test, wait_for
@@ -10,6 +13,7 @@ from vmlib.machine import Job, Vm
 from vmlib.schema import Invalid, Json, Socket, load, validate
 
 CONNECTIONS = 5
+IPPROTO_SDP = 257
 BYTES = 1235
 
 
@@ -278,10 +282,13 @@ def check(bench: Bench) -> None:
     expect(set(steps(good).values()) == {"ok"}, good)
     refused = ask(vm, f"check {there}:7604", status=1)
     expect(steps(refused)["peer"] == "failed" and steps(refused)["route"] == "ok", refused)
+    expect("its TCP port refuses connections" in refused["steps"][-1]["found"], refused)
     server = bench.stream(bench.b, "listen", 7604)
     wait_for(lambda: sockets(bench.b, "-l --sport 7604"), bench.limit(20), "nobody listens")
     found = ask(vm, f"check {there}:7604")
     expect(set(steps(found).values()) == {"ok"} and len(found["steps"]) == 8, found)
+    expect(found["steps"][-1]["found"] == f"{there}:7604 takes connections by SDP; its TCP port refuses connections",
+           found)
     server.kill()
     # The limit applies to users without CAP_IPC_LOCK in the initial user namespace.
     nobody = "busybox su nobody -s /bin/sh -c"
@@ -301,6 +308,45 @@ def check(bench: Bench) -> None:
         expect(result.rc == 3 and "modprobe ib_sdp" in result.output, f"{arguments}: {result.output}")
     bench.load(vm)
     expect(vm.run("sdpctl -N none ss").rc == 1, "a namespace that there is not")
+
+
+SERVER = """
+import socket
+server = socket.socket(2, 1, {protocol})
+server.setsockopt(1, socket.SO_REUSEADDR, 1)
+server.bind(("{host}", {port}))
+server.listen()
+print("listens", flush=True)
+while True:
+    print("accepted", server.accept()[1][0], flush=True)
+"""
+
+
+@contextlib.contextmanager
+def server_of(bench: Bench, vm: Vm, port: int, protocol: int = IPPROTO_TCP) -> Iterator[Job]:
+    """A server that listens with one kind of sockets only, and prints a line for each connection, which it closes."""
+    program = SERVER.format(host=bench.address(vm), port=port, protocol=protocol)
+    server = vm.spawn(f"exec python3 -c '{program}'")
+    try:
+        wait_for(lambda: server.says("listens"), bench.limit(20), server)
+        yield server
+    finally:
+        server.kill()
+
+
+@test(core=("stock",))
+def check_of_a_tcp_server(bench: Bench) -> None:
+    """A server that listens with TCP only is named, and so is one that listens with both."""
+    vm, there = bench.a, f"{bench.address(bench.b)}:7619"
+    with server_of(bench, bench.b, 7619) as tcp:
+        report = ask(vm, f"check {there}", status=1)
+        peer = report["steps"][-1]
+        expect("refused" in peer["found"] and "its TCP port takes connections" in peer["found"]
+               and "listens with TCP only" in peer["advice"], report)
+        wait_for(lambda: tcp.says(f"accepted {bench.address(vm)}"), bench.limit(20), tcp)
+        with server_of(bench, bench.b, 7619, IPPROTO_SDP):
+            both = ask(vm, f"check {there}")
+        expect(both["steps"][-1]["found"] == f"{there} takes connections by SDP and by TCP", both)
 
 
 @test(machines=1)

@@ -25,6 +25,7 @@ use crate::model;
 use crate::netlink::Module;
 use crate::out;
 use crate::sdp;
+use crate::tcp;
 use crate::units;
 
 /// Limit of locked memory below which sends without a copy often fall back to copies.
@@ -136,7 +137,7 @@ fn walk(cli: &Cli, args: &CheckArgs, steps: &mut Vec<Step>) -> Option<ExitCode> 
                 let list: Vec<String> = addrs.iter().map(SocketAddr::to_string).collect();
                 steps.push(ok("address", list.join(", ")));
                 steps.extend(try_all(&addrs, |addr| {
-                    (route(addr, &ports), connect(addr, args.timeout))
+                    (route(addr, &ports), connect(addr, args.timeout, &devices))
                 }));
             }
             Err(step) => steps.push(step),
@@ -368,18 +369,46 @@ fn route_from(local: IpAddr, addr: &SocketAddr, ports: &[&dev::Port]) -> Step {
     )
 }
 
-fn connect(addr: &SocketAddr, timeout: f64) -> Step {
-    let Err(e) = sdp::connect(addr, timeout) else {
-        return ok("peer", format!("{addr} takes connections"));
-    };
-    bad("peer", Status::Failed, format!("{addr}: {e}"), advice(&e))
+fn connect(addr: &SocketAddr, timeout: f64, devices: &[dev::Device]) -> Step {
+    let by_sdp = sdp::connect(addr, timeout).map(drop);
+    peer(addr, by_sdp, tcp::probe(addr, devices))
 }
+
+/// The step for a server, by the result of a connection by SDP and by the answer of the TCP port.
+/// The answer tells users of a TCP server why SDP does not reach it, and users of an SDP server why
+/// TCP does not.
+fn peer(addr: &SocketAddr, by_sdp: io::Result<()>, by_tcp: Option<tcp::Answer>) -> Step {
+    use tcp::Answer::{
+        Accepts,
+        Refuses, //
+    };
+    let Err(e) = by_sdp else {
+        let tcp = match by_tcp {
+            Some(Accepts) => " and by TCP".to_string(),
+            Some(Refuses) => format!("; {}", Refuses.show()),
+            None => String::new(),
+        };
+        return ok("peer", format!("{addr} takes connections by SDP{tcp}"));
+    };
+    let tcp = by_tcp.map_or_else(String::new, |answer| format!("; {}", answer.show()));
+    let advice = match (e.raw_os_error(), by_tcp) {
+        (Some(libc::ECONNREFUSED), Some(Accepts)) => TCP_ONLY,
+        _ => advice(&e),
+    };
+    bad("peer", Status::Failed, format!("{addr}: {e}{tcp}"), advice)
+}
+
+/// Advice if SDP is refused and TCP is not.
+const TCP_ONLY: &str =
+    "the server listens with TCP only: start the server with `sdpctl run` (with a `both` rule it \
+     serves clients of both kinds), or let the client use TCP; or the server listens with both and \
+     has refused for another reason: `sdpctl stat refused` there says why";
 
 /// Advice for a failed connection. The counters mentioned are the peer's.
 fn advice(e: &io::Error) -> &'static str {
     match e.raw_os_error() {
         Some(libc::ECONNREFUSED) => {
-            "nobody listens there with SDP (a TCP server does not), or the peer has not loaded ib_sdp; \
+            "nobody listens there with SDP, or the peer has not loaded ib_sdp; \
              it may have refused for another reason, too (refused_bad_hello, refused_bad_address, refused_no_memory, \
              refused_max_connections, refused_max_user_connections): `sdpctl stat refused` there says why"
         }
@@ -566,6 +595,58 @@ mod tests {
         }
         let unreachable = advice(&io::Error::from_raw_os_error(libc::EHOSTUNREACH));
         assert!(!unreachable.contains("queue"), "{unreachable}");
+    }
+
+    #[test]
+    fn names_the_kind_of_the_server() {
+        use tcp::Answer::{
+            Accepts,
+            Refuses, //
+        };
+        let addr = "10.27.0.2:80".parse().unwrap();
+        let step = |errno: Option<i32>, by_tcp| {
+            let by_sdp = errno.map_or(Ok(()), |errno| Err(io::Error::from_raw_os_error(errno)));
+            peer(&addr, by_sdp, by_tcp)
+        };
+        let refused = Some(libc::ECONNREFUSED);
+        let only_tcp = step(refused, Some(Accepts));
+        assert_eq!(only_tcp.status, Status::Failed);
+        assert_eq!(
+            only_tcp.found,
+            "10.27.0.2:80: Connection refused (os error 111); its TCP port takes connections"
+        );
+        assert_eq!(only_tcp.advice.unwrap(), TCP_ONLY);
+        let neither = step(refused, Some(Refuses));
+        assert!(
+            neither
+                .found
+                .ends_with("; its TCP port refuses connections"),
+            "{neither:?}"
+        );
+        for by_tcp in [Some(Refuses), None] {
+            assert_ne!(step(refused, by_tcp).advice.unwrap(), TCP_ONLY);
+        }
+        // The server may listen with SDP, but the peer's adapter does not answer.
+        let silent = step(Some(libc::ETIMEDOUT), Some(Accepts));
+        assert!(
+            silent.found.contains("its TCP port takes connections"),
+            "{silent:?}"
+        );
+        assert_ne!(silent.advice.unwrap(), TCP_ONLY);
+        for (by_tcp, found) in [
+            (
+                Some(Accepts),
+                "10.27.0.2:80 takes connections by SDP and by TCP",
+            ),
+            (
+                Some(Refuses),
+                "10.27.0.2:80 takes connections by SDP; its TCP port refuses connections",
+            ),
+            (None, "10.27.0.2:80 takes connections by SDP"),
+        ] {
+            let step = step(None, by_tcp);
+            assert_eq!((step.status, step.found.as_str()), (Status::Ok, found));
+        }
     }
 
     #[test]

@@ -244,7 +244,7 @@ pub(crate) struct StatWatch {
 
 #[derive(Args)]
 pub(crate) struct CheckArgs {
-    /// A server to connect to: it must listen with SDP
+    /// A server to connect to by SDP, which must listen with SDP, and by TCP, to tell its kind
     #[arg(value_name = "HOST:PORT")]
     pub(crate) peer: Option<String>,
     /// Seconds to wait for it, at each of its addresses

@@ -26,6 +26,13 @@ pub(crate) struct Device {
     pub(crate) ports: Vec<Port>,
 }
 
+impl Device {
+    /// Whether SDP uses the ports of TCP over this device, as with iWARP.
+    pub(crate) fn shares_ports(&self) -> bool {
+        self.node_type == RNIC && self.ports.iter().any(|p| p.usable)
+    }
+}
+
 #[derive(Clone, Debug, Serialize, PartialEq, Eq)]
 pub(crate) struct Port {
     pub(crate) number: u32,
@@ -350,13 +357,15 @@ mod tests {
 
     #[test]
     fn knows_iwarp() {
-        let (dir, _) = tree(
+        let (dir, roce) = tree(
             "4: ACTIVE\n",
             &["5254:0027:0001:0000:0000:0000:0000:0000\n"],
         );
+        assert!(roce[0].ports[0].usable && !roce[0].shares_ports());
         fs::write(dir.0.join("rxe0/node_type"), "4: RNIC\n").unwrap();
         let port = |is_first| {
             let devices = all(&dir.0, &dir.0.join("net"), is_first);
+            assert_eq!(devices.iter().any(Device::shares_ports), is_first);
             devices.into_iter().flat_map(|d| d.ports).next().unwrap()
         };
         let here = port(true);

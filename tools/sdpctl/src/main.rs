@@ -33,6 +33,7 @@ mod ss;
 mod stat;
 mod steer;
 mod tar;
+mod tcp;
 mod term;
 mod top;
 mod units;

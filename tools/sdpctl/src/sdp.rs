@@ -119,12 +119,26 @@ fn result(ret: i32) -> io::Result<()> {
 /// Those of connect(); `ETIMEDOUT` after the time-out.
 pub(crate) fn connect(addr: &SocketAddr, timeout: f64) -> io::Result<OwnedFd> {
     let socket = open(family_of(addr), 0)?;
+    connect_socket(&socket, addr, timeout)?;
+    Ok(socket)
+}
+
+/// Connects a non-blocking socket, of SDP or TCP, with a time-out in seconds.
+///
+/// # Errors
+///
+/// Those of connect(); `ETIMEDOUT` after the time-out.
+pub(crate) fn connect_socket(
+    socket: &impl AsRawFd,
+    addr: &SocketAddr,
+    timeout: f64,
+) -> io::Result<()> {
     let fd = socket.as_raw_fd();
     let (storage, len) = raw(addr);
     // SAFETY: The address has that length.
     match result(unsafe { libc::connect(fd, (&raw const storage).cast(), len) }) {
         Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => {}
-        done => return done.map(|()| socket),
+        done => return done,
     }
     let mut poll = libc::pollfd {
         fd,
@@ -136,16 +150,24 @@ pub(crate) fn connect(addr: &SocketAddr, timeout: f64) -> io::Result<OwnedFd> {
         0 => return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT)),
         n => result(n)?,
     }
-    let mut error: i32 = 0;
-    let mut len = size_of::<i32>() as libc::socklen_t;
-    let to = (&raw mut error).cast();
-    // SAFETY: The buffer has `len` bytes.
-    let got = unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, to, &raw mut len) };
-    result(got)?;
-    match error {
-        0 => Ok(socket),
+    match option(fd, libc::SO_ERROR)? {
+        0 => Ok(()),
         error => Err(io::Error::from_raw_os_error(error)),
     }
+}
+
+/// The value of an option of SOL_SOCKET.
+///
+/// # Errors
+///
+/// Those of getsockopt().
+pub(crate) fn option(fd: i32, name: i32) -> io::Result<i32> {
+    let mut value: i32 = 0;
+    let mut len = size_of::<i32>() as libc::socklen_t;
+    let to = (&raw mut value).cast();
+    // SAFETY: The buffer has `len` bytes.
+    result(unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, name, to, &raw mut len) })?;
+    Ok(value)
 }
 
 fn set(fd: i32, level: i32, name: i32, value: i32) -> io::Result<()> {
