@@ -9,6 +9,7 @@ from vmlib.bench import Bench, expect, test, wait_for
 from vmlib.machine import Job, Vm
 from vmlib.rates import PATIENT
 from vmtests.lifecycle import ports_of_kernel
+from vmtests.sdpctl import IPPROTO_SDP, server_of
 from vmtests.settings import unloaded
 
 NETPERF_PORT = 12865
@@ -228,6 +229,53 @@ def both_tries_tcp(bench: Bench) -> None:
         counted(bench, vm, before, connect_done=done)
 
 
+CLIENT = """
+import select, socket
+s = socket.socket()
+s.setblocking({blocking})
+if s.connect_ex(("{host}", {port})) == 115:
+    select.select([], [s], [])
+    s.getsockopt(1, socket.SO_ERROR)
+"""
+
+
+@test(machines=1, core=("stock",))
+def names_the_kind_of_the_server(bench: Bench) -> None:
+    """With -v, a client of one kind that meets a server of the other kind is told so. Without -v, the server does
+    not see a connection of the other kind."""
+    vm, here = bench.a, bench.address(bench.a)
+    port = 7717
+    at, refused = f"{here}:{port}", "Connection refused (os error 111)"
+
+    def client(flags: str, rules: str = "use sdp * * *:*", blocking: bool = True) -> str:
+        vm.check(f"printf '%s\\n' '{rules}' >/tmp/rules")
+        program = CLIENT.format(host=here, port=port, blocking=blocking)
+        return vm.check(f"sdpctl run {flags} --config /tmp/rules -- python3 -c '{program}' 2>&1")
+
+    def accepted(job: Job) -> int:
+        return sum(line.startswith("accepted") for line in job.lines)
+    said = client("-v --require")
+    expect(f"cannot connect to {at} by SDP: {refused}; its TCP port refuses connections" in said, said)
+    with server_of(bench, vm, port) as tcp:
+        client("--require")
+        for blocking in (True, False):
+            said = client("-v --require", blocking=blocking)
+            expect(f"cannot connect to {at} by SDP: {refused}; its TCP port takes connections" in said, said)
+        wait_for(lambda: accepted(tcp) >= 2, bench.limit(20), tcp)
+        expect(accepted(tcp) == 2, tcp.output)
+        said = client("-v", "use both * * *:*")
+        expect(f"connects to {at} by TCP: SDP fails: {refused}" in said
+               and f"connected to {at} by TCP: its TCP port takes connections, its SDP port does not" in said, said)
+    with server_of(bench, vm, port, IPPROTO_SDP) as sdp:
+        rules = "use tcp client * *:*"
+        client("", rules)
+        for blocking in (True, False):
+            said = client("-v", rules, blocking)
+            expect(f"cannot connect to {at} by TCP: {refused}; its SDP port takes connections" in said, said)
+        wait_for(lambda: accepted(sdp) >= 2, bench.limit(20), sdp)
+        expect(accepted(sdp) == 2, sdp.output)
+
+
 @test(core=("stock",))
 def both_serves_both(bench: Bench) -> None:
     """A server with a `both` rule serves TCP clients and SDP clients; with --require, only SDP clients."""
@@ -382,6 +430,11 @@ def over_iwarp(bench: Bench) -> None:
         program += "for x in (d, a, s): x.close()\n"
     said = bench.a.run(f"exec sdpctl run --require -- python3 -c '{program}'")
     expect(said.ok, said.output)
+    # The answer of a TCP port may be that of an SDP server, so neither program asks.
+    program = CLIENT.format(host=here, port=7717, blocking=True)
+    for command in (f"run -v --require -- python3 -c '{program}'", f"check {here}:7717"):
+        said = bench.a.run(f"sdpctl {command} 2>&1")
+        expect("Connection refused" in said.output and "TCP port" not in said.output, said.output)
 
 
 # Tests that detect differences documented in tcp.rst and sdpctl.rst: how the peers of deferred

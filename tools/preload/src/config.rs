@@ -26,7 +26,7 @@ pub(crate) struct Config {
     pub(crate) program: String,
     /// Fail instead of using TCP where the rules say SDP.
     pub(crate) require: bool,
-    verbose: bool,
+    pub(crate) verbose: bool,
 }
 
 static CONFIG: OnceLock<Config> = OnceLock::new();

@@ -6,25 +6,26 @@
 //! TCP or SDP. If the rules select SDP, an SDP socket gets the options, the flags and the
 //! address of the program's socket, and replaces it at its descriptor. bind() checks whether a
 //! server could have the port with SDP as well. Besides these functions only epoll_ctl() is
-//! intercepted. Sockets that are not fresh TCP sockets or match no rule are passed on unchanged.
+//! intercepted, and getsockopt(), for reports to the user. Sockets that are not fresh TCP sockets or
+//! match no rule are passed on unchanged.
 
 mod chosen;
 mod config;
+mod failed;
 mod sock;
 mod twin;
 mod watched;
 
-use std::ffi::c_int;
+use std::ffi::{
+    c_int,
+    c_void, //
+};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::atomic::{
     AtomicBool,
     Ordering, //
-};
-use std::time::{
-    Duration,
-    Instant, //
 };
 
 use libc::{
@@ -34,6 +35,7 @@ use libc::{
 };
 
 use crate::config::Config;
+use crate::failed::Kind;
 use crate::sock::RawAddr;
 use crate::twin::Twin;
 use rules::{
@@ -196,79 +198,114 @@ unsafe fn address_of_fresh(
 #[cfg_attr(not(test), no_mangle)]
 pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_t) -> c_int {
     let before = sock::errno();
-    // SAFETY: The caller passes a valid address.
-    let to = unsafe { addressee(fd, addr, len) };
-    if let Some((config, family, to, both)) = to {
-        match by_sdp(config, fd, family, &to, both) {
-            Some(result) => return sock::answer(result, before),
-            None => sock::answer(Ok(0), before),
-        };
-    }
     // SAFETY: The caller's arguments, unchanged.
-    unsafe { (sock::real().connect)(fd, addr, len) }
+    let real = || unsafe { (sock::real().connect)(fd, addr, len) };
+    // SAFETY: The caller passes a valid address.
+    let Some(to) = (unsafe { addressee(fd, addr, len) }) else {
+        return real();
+    };
+    let is_refused = match by_sdp(fd, &to) {
+        Way::Sdp(result) => return sock::answer(result, before),
+        Way::Tcp { is_refused } => is_refused,
+    };
+    sock::answer(Ok(0), before);
+    let result = sock::result(real());
+    match errno_of(&result) {
+        None if is_refused => to.config.tell(|| {
+            let at = to.at;
+            format!(
+                "connected to {at} by TCP: its TCP port takes connections, its SDP port does not"
+            )
+        }),
+        Some(libc::EINPROGRESS | libc::EINTR) if !is_refused => {
+            failed::expect(to.config, fd, Kind::Tcp, &to.raw);
+        }
+        Some(errno) if !is_refused => failed::tell(to.config, Kind::Tcp, &to.raw, errno),
+        _ => {}
+    }
+    sock::answer(result, before)
 }
 
-/// A connection to make by SDP: the socket's family, the peer's address, and whether a fallback to
-/// TCP is permitted.
+/// A connection to make.
+struct Addressee {
+    config: &'static Config,
+    /// The family of the program's socket.
+    family: c_int,
+    raw: RawAddr,
+    at: SocketAddr,
+    transport: Transport,
+}
+
+/// The connection of a fresh TCP socket; `None` for other sockets.
 ///
 /// # Safety
 ///
 /// `addr` is null or points to `len` bytes.
-unsafe fn addressee(
-    fd: RawFd,
-    addr: *const sockaddr,
-    len: socklen_t,
-) -> Option<(&'static Config, c_int, RawAddr, bool)> {
+unsafe fn addressee(fd: RawFd, addr: *const sockaddr, len: socklen_t) -> Option<Addressee> {
     // SAFETY: As above.
-    let (family, raw, to) = unsafe { address_of_fresh(fd, addr, len) }?;
+    let (family, raw, at) = unsafe { address_of_fresh(fd, addr, len) }?;
     let config = config::get();
     let rules = &config.rules;
-    match rules.decide(Role::Client, &config.program, to.ip(), to.port()) {
-        Transport::Tcp => {
-            config.tell(|| format!("connects to {to} by TCP: a rule says so, or none fits"));
-            None
-        }
-        transport => Some((config, family, raw, transport == Transport::Both)),
-    }
+    let transport = rules.decide(Role::Client, &config.program, at.ip(), at.port());
+    Some(Addressee {
+        config,
+        family,
+        raw,
+        at,
+        transport,
+    })
 }
 
-/// Connects by SDP; `None`: connect by TCP.
-fn by_sdp(
-    config: &Config,
-    fd: RawFd,
-    family: c_int,
-    to: &RawAddr,
-    both: bool,
-) -> Option<io::Result<c_int>> {
-    let name = || to.parse().map_or_else(String::new, |to| to.to_string());
-    let twin = match Twin::of(fd, family) {
-        Ok(twin) => twin,
-        Err(e) => return instead(config, e, || format!("connect to {}", name())),
+/// The way of a connection.
+enum Way {
+    /// By SDP, with this result for the program.
+    Sdp(io::Result<c_int>),
+    /// By TCP. `is_refused`: the peer has refused the connection by SDP, or has not answered.
+    Tcp { is_refused: bool },
+}
+
+/// Connects by SDP, unless the connection is to be made by TCP.
+fn by_sdp(fd: RawFd, to: &Addressee) -> Way {
+    let (config, at) = (to.config, to.at);
+    let both = match to.transport {
+        Transport::Tcp => {
+            config.tell(|| format!("connects to {at} by TCP: a rule says so, or none fits"));
+            return Way::Tcp { is_refused: false };
+        }
+        transport => transport == Transport::Both,
     };
-    // SAFETY: The address has that length.
-    let ret = unsafe { (sock::real().connect)(twin.as_raw_fd(), to.as_ptr(), to.len()) };
-    let mut result = sock::result(ret);
+    let instead = |e| match instead(config, e, || format!("connect to {at}")) {
+        Some(result) => Way::Sdp(result),
+        None => Way::Tcp { is_refused: false },
+    };
+    let twin = match Twin::of(fd, to.family) {
+        Ok(twin) => twin,
+        Err(e) => return instead(e),
+    };
+    let mut result = sock::connect(twin.as_raw_fd(), &to.raw);
     if both && errno_of(&result) == Some(libc::EINPROGRESS) {
-        result = decided(twin.as_raw_fd());
+        result = sock::decided(twin.as_raw_fd(), BOTH_WAIT_MS);
     }
-    match errno_of(&result) {
+    match (errno_of(&result), result) {
         // Connected, or the connection continues in the background.
-        None | Some(libc::EINPROGRESS | libc::EINTR) => {
-            config.tell(|| format!("connects to {} by SDP", name()));
-            Some(twin.replace().and(result))
+        (None | Some(libc::EINPROGRESS | libc::EINTR), result) => {
+            config.tell(|| format!("connects to {at} by SDP"));
+            let replaced = twin.replace();
+            if replaced.is_ok() && result.is_err() {
+                failed::expect(config, fd, Kind::Sdp, &to.raw);
+            }
+            Way::Sdp(replaced.and(result))
         }
         // No RDMA device leads to the peer.
-        Some(libc::ENODEV | libc::EADDRNOTAVAIL) => {
-            let e = result.err()?;
-            instead(config, e, || format!("connect to {}", name()))
+        (Some(libc::ENODEV | libc::EADDRNOTAVAIL), Err(e)) => instead(e),
+        (Some(errno), Err(e)) if both && !config.require => {
+            config.tell(|| format!("connects to {at} by TCP: SDP fails: {e}"));
+            let is_refused = failed::is_of_peer(errno);
+            Way::Tcp { is_refused }
         }
-        _ if both && !config.require => {
-            config.tell(|| format!("connects to {} by TCP: SDP fails", name()));
-            None
-        }
-        _ => {
-            config.tell(|| format!("cannot connect to {} by SDP", name()));
-            Some(result)
+        (Some(errno), result) => {
+            failed::tell(config, Kind::Sdp, &to.raw, errno);
+            Way::Sdp(result)
         }
     }
 }
@@ -290,30 +327,6 @@ fn instead(
     }
     config.tell(|| format!("has to {} by TCP: {e}", what()));
     None
-}
-
-/// Waits, with a time-out, until a connection is established or has failed.
-fn decided(fd: RawFd) -> io::Result<c_int> {
-    let mut poll = libc::pollfd {
-        fd,
-        events: libc::POLLOUT,
-        revents: 0,
-    };
-    let end = Instant::now() + Duration::from_millis(BOTH_WAIT_MS);
-    loop {
-        let left = end.saturating_duration_since(Instant::now()).as_millis();
-        // SAFETY: `poll` is one entry.
-        match unsafe { libc::poll(&raw mut poll, 1, left as c_int) } {
-            1 => break,
-            -1 if sock::errno() == libc::EINTR => {}
-            _ => return Err(io::Error::from_raw_os_error(libc::EINPROGRESS)),
-        }
-    }
-    let error = sock::get(fd, libc::SOL_SOCKET, libc::SO_ERROR)?.number();
-    match error.unwrap_or(libc::EIO) {
-        0 => Ok(0),
-        errno => Err(io::Error::from_raw_os_error(errno)),
-    }
 }
 
 /// listen(2).
@@ -421,6 +434,37 @@ fn serve_both(
             None
         }
     }
+}
+
+/// getsockopt(2). SO_ERROR tells the program that a connection has failed.
+///
+/// # Safety
+///
+/// As for the C library's.
+#[cfg_attr(not(test), no_mangle)]
+pub unsafe extern "C" fn getsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    len: *mut socklen_t,
+) -> c_int {
+    // SAFETY: The caller's arguments, unchanged.
+    let ret = unsafe { (sock::real().getsockopt)(fd, level, name, value, len) };
+    if (ret, level, name) == (0, libc::SOL_SOCKET, libc::SO_ERROR) {
+        let before = sock::errno();
+        // SAFETY: The call succeeded, so the kernel has written `len`, and as many bytes of the
+        // value.
+        let error = unsafe {
+            let has_all = len.read_unaligned() as usize == size_of::<c_int>();
+            has_all.then(|| value.cast::<c_int>().read_unaligned())
+        };
+        if let Some(error) = error {
+            failed::learned(config::get(), fd, error);
+        }
+        sock::answer(Ok(0), before);
+    }
+    ret
 }
 
 /// epoll_ctl(2).

@@ -26,6 +26,10 @@ use std::os::fd::{
     RawFd, //
 };
 use std::sync::OnceLock;
+use std::time::{
+    Duration,
+    Instant, //
+};
 
 use libc::{
     epoll_event,
@@ -38,6 +42,8 @@ pub(crate) struct Real {
     pub(crate) bind: unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int,
     pub(crate) connect: unsafe extern "C" fn(c_int, *const sockaddr, socklen_t) -> c_int,
     pub(crate) listen: unsafe extern "C" fn(c_int, c_int) -> c_int,
+    pub(crate) getsockopt:
+        unsafe extern "C" fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int,
     pub(crate) epoll_ctl: unsafe extern "C" fn(c_int, c_int, c_int, *mut epoll_event) -> c_int,
 }
 
@@ -70,6 +76,10 @@ pub(crate) fn real() -> &'static Real {
                 listen: transmute::<*mut c_void, unsafe extern "C" fn(c_int, c_int) -> c_int>(
                     next(c"listen"),
                 ),
+                getsockopt: transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int,
+                >(next(c"getsockopt")),
                 epoll_ctl: transmute::<
                     *mut c_void,
                     unsafe extern "C" fn(c_int, c_int, c_int, *mut epoll_event) -> c_int,
@@ -130,9 +140,19 @@ pub(crate) fn open(family: c_int) -> io::Result<OwnedFd> {
 
 /// As [`open`], with a protocol.
 pub(crate) fn open_by(family: c_int, protocol: c_int) -> io::Result<OwnedFd> {
+    open_with(family, 0, protocol)
+}
+
+/// As [`open`], with O_NONBLOCK.
+pub(crate) fn open_nonblocking(family: c_int) -> io::Result<OwnedFd> {
+    open_with(family, libc::SOCK_NONBLOCK, 0)
+}
+
+fn open_with(family: c_int, flags: c_int, protocol: c_int) -> io::Result<OwnedFd> {
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | flags;
     // SAFETY: No other code owns the new descriptor.
     unsafe {
-        let fd = libc::socket(family, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, protocol);
+        let fd = libc::socket(family, kind, protocol);
         result(fd).map(|fd| OwnedFd::from_raw_fd(fd))
     }
 }
@@ -173,8 +193,9 @@ impl Value {
 pub(crate) fn get(fd: RawFd, level: c_int, name: c_int) -> io::Result<Value> {
     let mut bytes = [0u8; OPTION_BYTES];
     let mut len = OPTION_BYTES as socklen_t;
+    let to = bytes.as_mut_ptr().cast();
     // SAFETY: The buffer has `len` bytes.
-    result(unsafe { libc::getsockopt(fd, level, name, bytes.as_mut_ptr().cast(), &raw mut len) })?;
+    result(unsafe { (real().getsockopt)(fd, level, name, to, &raw mut len) })?;
     let len = (len as usize).min(OPTION_BYTES);
     Ok(Value { bytes, len })
 }
@@ -192,7 +213,42 @@ pub(crate) fn bind(fd: RawFd, addr: &RawAddr) -> io::Result<()> {
     result(unsafe { (real().bind)(fd, addr.as_ptr(), addr.len()) }).map(drop)
 }
 
+/// The connect() of the C library.
+pub(crate) fn connect(fd: RawFd, addr: &RawAddr) -> io::Result<c_int> {
+    // SAFETY: The address has that length.
+    result(unsafe { (real().connect)(fd, addr.as_ptr(), addr.len()) })
+}
+
+/// Waits, at most for this time, until a connection is established or has failed.
+///
+/// # Errors
+///
+/// That of the connection; `EINPROGRESS` after the time.
+pub(crate) fn decided(fd: RawFd, wait_ms: u64) -> io::Result<c_int> {
+    let mut poll = libc::pollfd {
+        fd,
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    let end = Instant::now() + Duration::from_millis(wait_ms);
+    loop {
+        let left = end.saturating_duration_since(Instant::now()).as_millis();
+        // SAFETY: `poll` is one entry.
+        match unsafe { libc::poll(&raw mut poll, 1, left as c_int) } {
+            1 => break,
+            -1 if errno() == libc::EINTR => {}
+            _ => return Err(io::Error::from_raw_os_error(libc::EINPROGRESS)),
+        }
+    }
+    let error = get(fd, libc::SOL_SOCKET, libc::SO_ERROR)?.number();
+    match error.unwrap_or(libc::EIO) {
+        0 => Ok(0),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
 /// A socket address in the kernel's format.
+#[derive(Clone)]
 pub(crate) struct RawAddr {
     storage: libc::sockaddr_storage,
     len: socklen_t,

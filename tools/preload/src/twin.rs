@@ -92,7 +92,7 @@ pub(crate) fn fresh(fd: RawFd) -> Option<c_int> {
 }
 
 /// SDP's family that corresponds to `family`.
-fn sdp_of(family: c_int) -> c_int {
+pub(crate) fn sdp_of(family: c_int) -> c_int {
     match family {
         libc::AF_INET6 => AF_INET6_SDP,
         _ => AF_INET_SDP,

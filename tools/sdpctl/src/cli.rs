@@ -283,7 +283,8 @@ pub(crate) struct RunArgs {
     /// Report an error instead of using TCP, if the rules select SDP for a socket
     #[arg(short, long)]
     pub(crate) require: bool,
-    /// Report on the standard error whether each socket uses SDP or TCP
+    /// Report on the standard error whether each socket uses SDP or TCP, and, if a server refuses a
+    /// connection, whether its port of the other kind takes connections
     #[arg(short, long)]
     pub(crate) verbose: bool,
     /// A file of rules in the format of OFED's libsdp.conf; without it, every TCP socket becomes
