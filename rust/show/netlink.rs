@@ -157,7 +157,8 @@ impl TellOfState for SockGuard<'_> {
         if !FAMILY.has_listeners(net) {
             return;
         }
-        let (peer, refusal) = (self.conn().names.peer, self.conn().lifetime.refusal);
+        let (peer, lifetime) = (self.conn().names.peer, &self.conn().lifetime);
+        let (refusal, fell_back) = (lifetime.refusal, lifetime.fell_back.is_some());
         FAMILY.notify(net, cmd, |out| {
             let v6 = sk.is_v6();
             use nl::sock as a;
@@ -175,6 +176,9 @@ impl TellOfState for SockGuard<'_> {
                 out.put_str(a::CAUSE, &[event.name()])?;
                 if let Some(refusal) = refusal {
                     out.put_str(a::REFUSAL, &[refusal.name()])?;
+                }
+                if fell_back {
+                    out.put_u32(a::OPTIONS, nl::option::TCP_FALLBACK)?;
                 }
             }
             Ok(())

@@ -94,7 +94,7 @@ pub mod sock {
     pub const MODE: u16 = 19;
     /// The smallest send without a copy in bytes (`u32`).
     pub const ZCOPY_THRESHOLD: u16 = 20;
-    /// [`super::option`] (`u32`).
+    /// [`super::option`]; in an event, at most the bit `TCP_FALLBACK` (`u32`).
     pub const OPTIONS: u16 = 21;
     /// The size of the send buffer in bytes (`u32`).
     pub const SEND_BUFFER: u16 = 22;

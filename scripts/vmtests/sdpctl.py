@@ -2,6 +2,7 @@
 """sdpctl on live connections: its output agrees with what the test has done."""
 
 import contextlib
+import errno
 import functools
 import json
 from collections.abc import Iterator
@@ -401,6 +402,37 @@ def events(bench: Bench) -> None:
     for end in ("local", "peer"):
         served = [e for e in seen("established", 7607) if e[end] == {"address": address, "port": 7607}]
         expect(len(served) == count, watcher.output)
+    watcher.kill()
+
+
+@test(core=("stock",))
+def events_of_the_other_kind(bench: Bench) -> None:
+    """A server that listens with TCP only refuses a connection by SDP: the event says so, and also whether the
+    socket becomes a TCP socket."""
+    vm, there = bench.a, bench.address(bench.b)
+    watcher = vm.spawn("exec sdpctl --json events --probe-tcp")
+    wait_for(lambda: "listening" in watcher.lines, bench.limit(20), watcher)
+
+    def client(port: int) -> str:
+        return f"python3 -c 'import socket; socket.socket(2, 1, {IPPROTO_SDP}).connect((\"{there}\", {port}))'"
+
+    def refused(port: int) -> list[tuple[bool, str | None]]:
+        told = [json.loads(line) for line in watcher.lines if line.startswith("{")]
+        for event in told:
+            validate(event, "event", load())
+        return [(e["tcp_fallback"], e["tcp_port"]) for e in told
+                if (e["event"], e["error"]) == ("failed", errno.ECONNREFUSED) and e["peer"]["port"] == port]
+    with server_of(bench, bench.b, 7620):
+        expect(not vm.run(client(7620)).ok, "a connection by SDP to a TCP server")
+        wait_for(lambda: refused(7620) == [(False, "accepts")], bench.limit(20), watcher)
+        vm.check("sdpctl set tcp_fallback=1")
+        try:
+            vm.check(client(7620))
+        finally:
+            vm.check("sdpctl set tcp_fallback=0")
+        wait_for(lambda: refused(7620) == [(False, "accepts"), (True, "accepts")], bench.limit(20), watcher)
+    expect(not vm.run(client(7621)).ok, "a connection to nobody")
+    wait_for(lambda: refused(7621) == [(False, "refuses")], bench.limit(20), watcher)
     watcher.kill()
 
 

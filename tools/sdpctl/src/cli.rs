@@ -257,6 +257,10 @@ pub(crate) struct EventsArgs {
     /// End after this number of events
     #[arg(short, long)]
     pub(crate) count: Option<u64>,
+    /// If a connection cannot be made by SDP, also connect to the peer's TCP port, and show whether
+    /// it takes connections
+    #[arg(short, long)]
+    pub(crate) probe_tcp: bool,
 }
 
 #[derive(Args)]

@@ -3,6 +3,11 @@
 //! Compares the output for recorded replies of a kernel (`--record`) with the expected output. To
 //! update a snapshot, print it (`--replay tests/data/ss.hex ss -a` and so on) and review it.
 
+use std::net::{
+    IpAddr,
+    SocketAddr,
+    TcpListener, //
+};
 use std::path::{
     Path,
     PathBuf, //
@@ -463,6 +468,62 @@ fn lost_events_are_told_of() {
     // Another error ends the program.
     let output = events(&["!5".into(), established()], &["-c", "1", "--color=never"]);
     assert_eq!(output.status.code(), Some(1));
+}
+
+/// An event for a connection to `peer` that was refused; `options`: the attribute, if there is one.
+fn refused(peer: SocketAddr, options: Option<u32>) -> String {
+    let IpAddr::V4(ip) = peer.ip() else {
+        panic!("an IPv4 address");
+    };
+    let (ip, port) = (ip.octets(), peer.port().to_ne_bytes());
+    let options = options.map(u32::to_ne_bytes);
+    let mut attributes: Vec<(u16, &[u8])> = vec![
+        (3, &[127, 0, 0, 1]),
+        (4, &[1, 0]),
+        (5, &ip),
+        (6, &port),
+        (33, &[111, 0, 0, 0]),
+        (34, b"ConnectRefused\0"),
+        (37, b"NoListener\0"),
+    ];
+    attributes.extend(options.iter().map(|options| (21, options.as_slice())));
+    message(6, &attributes)
+}
+
+#[test]
+fn a_refusal_tells_of_tcp() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let peer = listener.local_addr().expect("its address");
+    let line = format!(
+        "failed       127.0.0.1:1  {peer}  Connection refused (os error 111)  (ConnectRefused: NoListener)"
+    );
+    let said_of = |peer, options, arguments: &[&str]| {
+        let arguments = [&["-c1"], arguments].concat();
+        let output = events(&[refused(peer, options)], &arguments);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let said = |options, arguments: &[&str]| said_of(peer, options, arguments);
+    assert_eq!(said(None, &[]), format!("{line}\n"));
+    // The bit TCP_FALLBACK.
+    let fell_back = said(Some(1 << 8), &[]);
+    assert_eq!(fell_back, format!("{line}  goes on with TCP\n"));
+    let other = said(Some(1), &[]);
+    assert_eq!(other, format!("{line}\n"));
+    let probed = said(None, &["--probe-tcp"]);
+    assert_eq!(probed, format!("{line}  its TCP port takes connections\n"));
+    let json = said(Some(1 << 8), &["--probe-tcp", "--json"]);
+    assert!(
+        json.contains(r#""tcp_fallback":true,"tcp_port":"accepts""#),
+        "{json}"
+    );
+    // Nobody listens at port 1.
+    let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
+    let probed = said_of(nobody, None, &["--probe-tcp"]);
+    assert!(
+        probed.ends_with("  its TCP port refuses connections\n"),
+        "{probed}"
+    );
 }
 
 #[test]
