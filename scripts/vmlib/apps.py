@@ -11,7 +11,6 @@ module and programs has stopped.
 
 import contextlib
 import dataclasses
-import datetime
 import functools
 import os
 import re
@@ -411,20 +410,19 @@ def draw(plan: Plan, results: Results, folder: str) -> None:
     for point in plan.points:
         for name, rate in medians(results.get(plan.name, SETTING, point)).items():
             rates[name][point] = rate
-    lines(os.path.join(folder, f"app-{plan.name}.svg"), plan.title, plan.axis, plan.unit, rates)
+    lines(os.path.join(folder, f"app-{plan.name}.svg"), plan.title, results.measured(), plan.axis, plan.unit, rates)
 
 
 def apps(bench: Bench, folder: str = FOLDER, rounds: int = ROUNDS) -> None:
     """Measures the points that are not kept yet, prints all tables, and draws the plots."""
     os.makedirs(folder, exist_ok=True)
     disk = os.path.basename(os.environ["IB_SDP_PROGRAMS"])
-    results = Results(folder, f"{made_of()} {disk} {rounds} rounds", "apps.json")
+    results = Results(folder, f"{made_of()} {disk} {rounds} rounds", f"scripts/bench apps --rounds {rounds}",
+                      "apps.json")
     results.measure_copies(bench)
     rate = SETTINGS[SETTING] * results.copies
     bench.adapter.ask("rate", f"{rate * 8:.0f}M")
-    today = str(datetime.date.today())
-    text = (f"Measured {'on' if today == results.since else f'from {results.since} to'} {today} by: "
-            f"scripts/bench apps --rounds {rounds}\nMedians (least-most) of {rounds} rounds.\n"
+    text = (f"{results.measured()}\nMedians (least-most) of {rounds} rounds.\n"
             f"A machine's processor copies {results.copies:.0f} MB/s, and each link carries {rate:.0f} MB/s.\n")
     print(text, flush=True)
     for plan in PLANS:

@@ -57,15 +57,23 @@ class Plan:
     settings: Sequence[str] = ("2006",)
     # What a paper says AZ-SDP has in comparison to ZSDP.
     paper: str = ""
+    # AZ-SDP / ZSDP in the paper of 2006, by point.
+    gain: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    # By series: what the paper of 2004 has measured in its own setting, as parts of the link's rate.
+    points: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
 
 
 def by_size(command: str, sizes: Sequence[int]) -> dict[str, str]:
     return {str(size): f"{command} {size}" for size in sizes}
 
 
+# Microseconds between sends.
+COMPUTATION = (0, 100, 200, 500, 1000, 2000)
+
 PLANS = (
     Plan("computation", "Computation between sends of 64 KiB", "us of computation", "bw",
-         {str(us): f"bw {64 * KIB} --compute {us}" for us in (0, 100, 200, 500, 1000, 2000)}, paper="2.0 at best"),
+         {str(us): f"bw {64 * KIB} --compute {us}" for us in COMPUTATION}, paper="2.0 at best",
+         gain={str(us): 2.0 for us in COMPUTATION}),
     Plan("computation-1m", "Computation between sends of 1 MiB", "us of computation", "bw",
          {str(us): f"bw {MIB} --compute {us}" for us in (0, 200, 1000, 2000, 5000)}, paper="no loss at 200 us"),
     Plan("faults", "Page faults: the buffer of 64 KiB is overwritten after so many sends", "sends", "bw",
@@ -73,7 +81,11 @@ PLANS = (
          ways=(AUTOMATIC, *WAYS, "TCP"), paper="below 1 for small windows"),
     Plan("throughput", "One-way throughput", "bytes of a send", "bw",
          by_size("bw", [KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]),
-         ways=(*ALL_WAYS, *RAW), settings=("2006", "2004", "today"), paper="1.35 for medium messages (2006)"),
+         ways=(*ALL_WAYS, *RAW), settings=("2006", "2004", "today"), paper="1.35 for medium messages",
+         gain={str(size): 1.35 for size in (16 * KIB, 64 * KIB, 256 * KIB)},
+         # SDP had 2.7 times the rate of TCP over IPoIB.
+         points={"the paper of 2004, SDP": {str(64 * KIB): 0.57},
+                 "the paper of 2004, TCP": {str(64 * KIB): 0.57 / 2.7}}),
     Plan("latency", "Ping-pong latency", "bytes", "lat", by_size("lat", [1, 64, KIB, 4 * KIB, 16 * KIB, 64 * KIB]),
          ways=(AUTOMATIC, "BSDP", "TCP", "rsockets"), settings=("today",)),
     Plan("hot-spot", "Hot spot: six clients at a time", "bytes", "lat",
@@ -95,12 +107,13 @@ Measured: TypeAlias = dict[str, list[Round]]
 
 
 class Results:
-    """What was measured, by figure, setting, point and way; kept in a file."""
+    """What a command has measured, by figure, setting, point and way; kept in a file."""
 
-    def __init__(self, folder: str, made_of: str, name: str = "results.json") -> None:
+    def __init__(self, folder: str, made_of: str, command: str, name: str = "results.json") -> None:
         self.path = os.path.join(folder, name)
         self.made_of = made_of
-        self.since = str(datetime.date.today())
+        self.command = command
+        self.since = self.until = str(datetime.date.today())
         self.copies = 0.0
         self.points: dict[str, Measured] = {}
         try:
@@ -109,7 +122,13 @@ class Results:
         except (OSError, ValueError):
             return
         if kept["made_of"] == made_of:
-            self.since, self.copies, self.points = kept["since"], kept["copies"], kept["points"]
+            self.since, self.until = kept["since"], kept["until"]
+            self.copies, self.points = kept["copies"], kept["points"]
+
+    def measured(self) -> str:
+        """When and how these were measured."""
+        when = f"on {self.since}" if self.since == self.until else f"from {self.since} to {self.until}"
+        return f"Measured {when} by: {self.command}"
 
     @staticmethod
     def key(figure: str, setting: str, point: str) -> str:
@@ -125,9 +144,10 @@ class Results:
 
     def keep(self, figure: str, setting: str, point: str, measured: Measured) -> None:
         self.points[self.key(figure, setting, point)] = measured
+        self.until = str(datetime.date.today())
         with open(f"{self.path}.new", "w", encoding="utf-8") as file:
-            json.dump({"made_of": self.made_of, "since": self.since, "copies": self.copies,
-                       "points": self.points}, file, indent=0)
+            json.dump({"made_of": self.made_of, "since": self.since, "until": self.until,
+                       "copies": self.copies, "points": self.points}, file, indent=0)
         os.replace(f"{self.path}.new", self.path)
 
     def measure_copies(self, bench: Bench) -> None:
@@ -237,32 +257,36 @@ def draw(plan: Plan, setting: str, results: Results, folder: str) -> None:
     of = f" ({setting})"
     name = f"{plan.name}-{setting}" if len(plan.settings) > 1 else plan.name
     unit = "us one way" if plan.what == "lat" else "MB/s"
-    lines(os.path.join(folder, f"{name}.svg"), f"{plan.title}{of}", plan.axis, unit, series(plan, setting, results))
+    made = results.measured()
+    shown = dict(series(plan, setting, results))
+    if setting == "2004":
+        rate = SETTINGS[setting] * results.copies
+        shown.update({name: {point: part * rate for point, part in points.items()}
+                      for name, points in plan.points.items()})
+    lines(os.path.join(folder, f"{name}.svg"), f"{plan.title}{of}", made, plan.axis, unit, shown)
     if plan.name == "throughput":
         sender, receiver = (series(plan, setting, results, column) for column in (1, 2))
         both = {way: {point: value + receiver[way][point] for point, value in points.items()}
                 for way, points in sender.items()}
-        lines(os.path.join(folder, f"{name}-cost.svg"), f"Processor time of both machines{of}", plan.axis, "us per MiB",
-              both, both_logarithmic=True)
+        lines(os.path.join(folder, f"{name}-cost.svg"), f"Processor time of both machines{of}", made, plan.axis,
+              "us per MiB", both, both_logarithmic=True)
 
 
 def draw_gain(plan: Plan, results: Results, folder: str) -> None:
-    """AZ-SDP in comparison to ZSDP in all settings, with the papers' figure for medium messages."""
+    """AZ-SDP in comparison to ZSDP in all settings of a figure, with the paper's points."""
     gain = {}
     for setting in plan.settings:
         rates = series(plan, setting, results)
         gain[setting] = {point: value / rates["ZSDP"][point] for point, value in rates.get("AZ-SDP", {}).items()
                          if point in rates.get("ZSDP", {})}
-    medium = {str(size): 1.35 for size in (16 * KIB, 64 * KIB, 256 * KIB)}
-    lines(os.path.join(folder, "gain.svg"), "AZ-SDP / ZSDP", plan.axis, "", {**gain, "the paper of 2006": medium})
+    lines(os.path.join(folder, f"{plan.name}-gain.svg"), f"{plan.title}: AZ-SDP / ZSDP", results.measured(), plan.axis,
+          "", {**gain, "the paper of 2006": plan.gain})
 
 
 def head(results: Results, rates: Mapping[str, float], rounds: int) -> str:
     """What is true of all tables."""
     carried = ", ".join(f"{rate:.0f} MB/s in the setting {name}" for name, rate in rates.items())
-    today = str(datetime.date.today())
-    when = f"on {today}" if today == results.since else f"from {results.since} to {today}"
-    return (f"Measured {when} by: scripts/bench figures --rounds {rounds}\n"
+    return (f"{results.measured()}\n"
             f"Medians (least-most) of {rounds} rounds.\nA machine's processor copies {results.copies:.0f} MB/s.\n"
             f"Each link carries {carried}.\n")
 
@@ -270,7 +294,7 @@ def head(results: Results, rates: Mapping[str, float], rounds: int) -> str:
 def figures(bench: Bench, folder: str = FOLDER, rounds: int = ROUNDS) -> None:
     """Measures the points that are not kept yet, prints all tables, and draws the plots."""
     os.makedirs(folder, exist_ok=True)
-    results = Results(folder, f"{made_of()} {rounds} rounds")
+    results = Results(folder, f"{made_of()} {rounds} rounds", f"scripts/bench figures --rounds {rounds}")
     results.measure_copies(bench)
     rates = {setting: part * results.copies for setting, part in SETTINGS.items()}
     text = head(results, rates, rounds)
@@ -292,6 +316,6 @@ def figures(bench: Bench, folder: str = FOLDER, rounds: int = ROUNDS) -> None:
             with open(os.path.join(folder, "tables.txt"), "w", encoding="utf-8") as file:
                 file.write(text)
             draw(plan, setting, results, folder)
-        if len(plan.settings) > 1:
+        if plan.gain:
             draw_gain(plan, results, folder)
     heading(f"The tables and the plots are in {folder}")

@@ -51,8 +51,10 @@ def bars(path: str, title: str, panels: Sequence[tuple[str, Series]]) -> None:
     draw(path, script + "unset multiplot\n")
 
 
-def lines(path: str, title: str, axis: str, unit: str, series: Series, both_logarithmic: bool = False) -> None:
-    """A picture of values by series over numbers, which are on a logarithmic scale if they span much."""
+def lines(path: str, title: str, made: str, axis: str, unit: str, series: Series,
+          both_logarithmic: bool = False) -> None:
+    """A picture of values by series over numbers, which are on a logarithmic scale if they span much. `made`: when
+    and how the values were measured."""
     script = HEAD.format(width=760, height=480)
     shown = {name: values for name, values in series.items() if values}
     if not shown:
@@ -66,7 +68,7 @@ def lines(path: str, title: str, axis: str, unit: str, series: Series, both_loga
         script += "set xtics (" + ", ".join(f'"{short(n)}" {n:.0f}' for n in numbers) + ")\n"
     if both_logarithmic:
         script += "set logscale y\nset yrange [*:*]\n"
-    script += (f'set title "{title}"\nset xlabel "{axis}"\nset ylabel "{unit}"\nset key outside right top\n'
+    script += (f'set title "{title}\\n{made}"\nset xlabel "{axis}"\nset ylabel "{unit}"\nset key outside right top\n'
                'set style data linespoints\nset grid xtics\nplot ')
     draw(path, script + ", ".join(f'$line{number} using 1:2 title "{name}" linewidth 2'
                                   for number, name in enumerate(shown)) + "\n")
