@@ -702,6 +702,14 @@ fn registers_and_doorbells_without_sense_are_lines() {
         "shared region: the shared region at 0x3ffff8 is not accessible"
     );
     assert_eq!(error(&world), Error::Fault as u32);
+    // The low half alone is the address of a shared region.
+    guest.register(&mut world, reg::DSR_LOW, SHARED as u32);
+    guest.register(&mut world, reg::DSR_HIGH, 1);
+    assert_eq!(
+        only_line(&world),
+        "shared region: the shared region at 0x100001000 is not accessible"
+    );
+    assert_eq!(error(&world), Error::Fault as u32);
 }
 
 #[test]
