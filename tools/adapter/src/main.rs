@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Serves an RDMA adapter to each of a set of QEMU machines.
 
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -102,6 +103,18 @@ fn say(text: &str) {
     eprintln!("adapter: {text}");
 }
 
+/// The sockets that the program has created. They are removed if the program cannot start.
+struct Created(Vec<PathBuf>);
+
+impl Drop for Created {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // The program ends with the error that prevented the start.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
 fn start(options: &Options) -> Result<(), String> {
     let link = Link {
         rate: options.rate,
@@ -114,11 +127,13 @@ fn start(options: &Options) -> Result<(), String> {
     });
     let failed =
         |path: &Path, error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let mut created = Created(Vec::new());
     // The parent process finds the threads by their names, which each thread sets for itself.
     let named = Arc::new(Barrier::new(options.sockets.len() + 1));
     for (machine, path) in options.sockets.iter().enumerate() {
         let server = Server::new(path, true, pci::interrupts(), pci::regions())
             .map_err(|e| failed(path, &e))?;
+        created.0.push(path.clone());
         let backend = Backend::new(machine, Arc::clone(&running));
         let path = path.clone();
         let is_named = Arc::clone(&named);
@@ -132,6 +147,7 @@ fn start(options: &Options) -> Result<(), String> {
     }
     if let Some(path) = &options.control {
         let listener = UnixListener::bind(path).map_err(|e| failed(path, &e))?;
+        created.0.push(path.clone());
         let running = Arc::clone(&running);
         thread::spawn(move || listen(&listener, &running));
     }

@@ -161,6 +161,13 @@ fn a_path_in_use_is_named_and_its_user_goes_on() {
         ),
     );
 
+    for left in [
+        &other,
+        &path_in(&folder, "second"),
+        &path_in(&folder, "third"),
+    ] {
+        assert!(!Path::new(left).exists(), "{left}");
+    }
     let answer = counters(Path::new(&control));
     assert!(answer.contains("\"machines\":[{"), "{answer}");
 }
