@@ -35,6 +35,8 @@ ENDLESS = 1 << 40
 COPIES = 1
 # Some of the counters that exist per connection.
 OWN = ("rx_bytes", "advert_posted", "advert_consumed", "advert_cancelled", "advert_received", "sink_advert_sent")
+# Why a test of the suite is skipped on the debug kernel.
+NO_ZRAM = "no zram here"
 # Ends of held connections close when this file exists.
 END = "/tmp/end"
 
@@ -494,7 +496,8 @@ def stalled_receives(bench: Bench) -> None:
     with mishaps(bench) as adapter, bench.selftest_server():
         # On a busy host two calls rarely return early at the same time: what was skipped is tried once more.
         for _ in range(2):
-            left = {found.name for found in stalled(bench, adapter, left) if found.outcome == "skipped"}
+            left = {found.name for found in stalled(bench, adapter, left)
+                    if found.outcome == "skipped" and not (bench.kind == "debug" and NO_ZRAM in found.detail)}
             if not left:
                 break
     expect(not left, f"skipped twice: {' '.join(sorted(left))}")
