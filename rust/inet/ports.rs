@@ -14,9 +14,9 @@
 //! Both tables are trees, ordered by the port and the serial number of a socket: with 10,000
 //! connections of a listener, the next one costs little more than the first. Listeners have a tree
 //! of their own, so that a request does not visit the connections at the listener's port. As in
-//! TCP, only a bind() to a port that others have visits each of these sockets. A mutex of the
-//! namespace protects the tables, not RCU: a look-up happens once for each request, in process
-//! context, in a handler of the RDMA CM that holds mutexes anyway.
+//! TCP, only a bind() to a port that others have, and a connect() when no port is free, visit each
+//! of these sockets. A mutex of the namespace protects the tables, not RCU: a look-up happens once
+//! for each request, in process context, in a handler of the RDMA CM that holds mutexes anyway.
 
 use core::cmp::Ordering;
 
@@ -67,6 +67,9 @@ enum Claim {
     /// The port is the socket's own, or is set aside for its connection. The same port of TCP is
     /// reserved if the kernel has chosen the port, and the sockets of the namespace use iWARP.
     Own { _reserved: Option<TcpPort> },
+    /// The kernel has chosen the port for the socket's connection to `peer`. As with TCP, the
+    /// sockets of connections to other peers can have the same port.
+    Client { peer: Addr },
     /// The socket is a connection of a listener, whose port it has.
     Child,
     /// The socket is only listed: it has become a TCP socket, which has the port of TCP.
@@ -182,10 +185,56 @@ fn for_port(table: &mut Table, port: u16, mut each: impl FnMut(&Owner) -> bool) 
     }
 }
 
+/// The range of ports of the socket or its namespace.
+fn range_of(sk: Sk) -> (i32, i32) {
+    let (mut low, mut high) = (0, 0);
+    // SAFETY: The socket is valid, the results are written.
+    unsafe {
+        bindings::inet_sk_get_local_port_range(sk.as_ptr(), &raw mut low, &raw mut high);
+    }
+    (low, high)
+}
+
+/// Whether the administrator has reserved the port.
+fn is_reserved(net: Net<'_>, port: u16) -> bool {
+    // SAFETY: The namespace is valid.
+    unsafe { bindings::inet_is_local_reserved_port(net.as_ptr().cast(), port) }
+}
+
+/// The ports of a range, from the one behind the port `behind` on, or from a random one on.
+///
+/// # Errors
+///
+/// `EADDRINUSE` if the range is empty.
+fn ports_of((low, high): (i32, i32), behind: Option<u16>) -> Result<impl Iterator<Item = u16>> {
+    let (low, high) = (u32::try_from(low)?, u32::try_from(high)?);
+    let range = high.checked_sub(low).ok_or(EADDRINUSE)? + 1;
+    let start = match behind {
+        Some(port) => (u32::from(port) + 1).saturating_sub(low),
+        // SAFETY: No precondition.
+        None => unsafe { kernel::bindings::get_random_u32() },
+    };
+    Ok((0..range).filter_map(move |i| u16::try_from(low + start.wrapping_add(i) % range).ok()))
+}
+
 impl Tables {
     fn has_port(&self, port: u16) -> bool {
         let at = self.all.cursor_lower_bound(&Bound::first_of(port));
         at.is_some_and(|cursor| cursor.current().0.port == port)
+    }
+
+    /// Whether only connections have the port for which the kernel has chosen it, and none of them
+    /// goes to this address and port.
+    fn is_shareable(&mut self, port: u16, to: &Addr) -> bool {
+        let mut shareable = true;
+        for_port(&mut self.all, port, |owner| {
+            shareable = match &owner.claim {
+                Claim::Client { peer } => (peer.ip, peer.port) != (to.ip, to.port),
+                Claim::Own { .. } | Claim::Child | Claim::Listed => false,
+            };
+            shareable
+        });
+        shareable
     }
 
     fn conflicts(&mut self, sk: Sk, port: u16) -> bool {
@@ -209,12 +258,28 @@ impl Tables {
     ///
     /// `EADDRINUSE` if there is none; `ENOMEM`.
     fn free_port(&self, sk: Sk, behind: Option<u16>) -> Result<(u16, Option<TcpPort>)> {
-        let (mut low, mut high) = (0, 0);
-        // SAFETY: The socket is valid, the results are written.
-        unsafe {
-            bindings::inet_sk_get_local_port_range(sk.as_ptr(), &raw mut low, &raw mut high);
+        self.free_port_of(sk.net(), range_of(sk), behind)
+    }
+
+    /// A port for a connection of the socket to `to`: a free one, or else one that only connections
+    /// to other peers have. With iWARP, the ports are those of TCP, and are not shared.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tables::free_port`].
+    fn port_towards(&mut self, sk: Sk, to: &Addr) -> Result<(u16, Claim)> {
+        match self.free_port(sk, None) {
+            Ok((port, None)) => Ok((port, Claim::Client { peer: *to })),
+            Ok((port, tcp)) => Ok((port, Claim::Own { _reserved: tcp })),
+            Err(e) if e == EADDRINUSE && TcpPort::new(sk.net())?.is_none() => {
+                let net = sk.net();
+                let port = ports_of(range_of(sk), None)?
+                    .find(|&port| !is_reserved(net, port) && self.is_shareable(port, to))
+                    .ok_or(EADDRINUSE)?;
+                Ok((port, Claim::Client { peer: *to }))
+            }
+            Err(e) => Err(e),
         }
-        self.free_port_of(sk.net(), (low, high), behind)
     }
 
     /// As [`Tables::free_port`], but ignores a range that the program has chosen for the socket.
@@ -234,24 +299,13 @@ impl Tables {
     fn free_port_of(
         &self,
         net: Net<'_>,
-        (low, high): (i32, i32),
+        range: (i32, i32),
         behind: Option<u16>,
     ) -> Result<(u16, Option<TcpPort>)> {
-        let (low, high) = (u32::try_from(low)?, u32::try_from(high)?);
-        let range = high.checked_sub(low).ok_or(EADDRINUSE)? + 1;
         let mut tcp = TcpPort::new(net)?;
-        let start = match behind {
-            Some(port) => (u32::from(port) + 1).saturating_sub(low),
-            // SAFETY: No precondition.
-            None => unsafe { kernel::bindings::get_random_u32() },
-        };
-        let port = (0..range)
-            .filter_map(|i| u16::try_from(low + start.wrapping_add(i) % range).ok())
+        let port = ports_of(range, behind)?
             .find(|&port| {
-                // SAFETY: The namespace is valid.
-                let reserved =
-                    unsafe { bindings::inet_is_local_reserved_port(net.as_ptr().cast(), port) };
-                let is_free = !reserved && !self.has_port(port);
+                let is_free = !is_reserved(net, port) && !self.has_port(port);
                 is_free && tcp.as_mut().is_none_or(|tcp| tcp.take(port))
             })
             .ok_or(EADDRINUSE)?;
@@ -307,6 +361,18 @@ impl Ports {
             port => (port, None),
         };
         let claim = Claim::Own { _reserved: tcp };
+        Ok(tables.add(port, Owner { sk, claim }, node))
+    }
+
+    /// Gives a socket of this namespace a port for its connection to `to`.
+    ///
+    /// # Errors
+    ///
+    /// `EADDRINUSE`, `ENOMEM`.
+    pub(crate) fn connect(&self, sk: Sk, to: &Addr) -> Result<Bound> {
+        let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
+        let mut tables = self.tables.lock();
+        let (port, claim) = tables.port_towards(sk, to)?;
         Ok(tables.add(port, Owner { sk, claim }, node))
     }
 
@@ -399,8 +465,10 @@ impl Ports {
     /// Releases the port of TCP that was reserved for the socket at `place`, because a TCP socket
     /// of the socket's own program gets the port. Sleeps.
     pub(crate) fn release_tcp(&self, place: Bound) {
-        if let Some(owner) = self.tables.lock().all.get_mut(&place) {
-            owner.claim = Claim::Own { _reserved: None };
+        let mut tables = self.tables.lock();
+        let claim = tables.all.get_mut(&place).map(|owner| &mut owner.claim);
+        if let Some(Claim::Own { _reserved: tcp }) = claim {
+            *tcp = None;
         }
     }
 

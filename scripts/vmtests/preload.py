@@ -439,9 +439,9 @@ def over_iwarp(bench: Bench) -> None:
 
 # Tests that detect differences documented in tcp.rst and sdpctl.rst: how the peers of deferred
 # connections learn of the listener's end, where connections are listed, that SDP over RoCE has ports
-# of its own, and that a shutdown() before connect() is lost.
+# of its own, that bind() takes a port of TCP only, and that a shutdown() before connect() is lost.
 TELLS_SDP = ("listen/deferred_and_listener_ends ", "listen/deferred_is_shown ", "listen/ports_of_tcp_are_not_chosen ",
-             "connect/shut_down_before ")
+             "connect/peers_share_ports ", "connect/shut_down_before ")
 
 
 @test(machines=1, kinds=("stock",))

@@ -54,6 +54,17 @@ fn bound_of(guard: &mut SockGuard<'_>, port: u16, behind: Option<u16>) -> Result
     Ok(place)
 }
 
+/// Gives a socket without a port one for its connection to `to`.
+///
+/// # Errors
+///
+/// `EADDRINUSE`, `ENOMEM`.
+pub(super) fn get_port_towards(guard: &mut SockGuard<'_>, to: &Addr) -> Result {
+    let sk = guard.sk();
+    guard.conn().port.bound = Some(sk.net().ports().connect(sk, to)?);
+    Ok(())
+}
+
 /// Releases the port of TCP that was reserved for the socket, if there is one, because the TCP
 /// socket of the fallback gets the port. Sleeps.
 pub(super) fn release_tcp_port(guard: &mut SockGuard<'_>) {
@@ -121,15 +132,15 @@ pub(super) fn show_at_tcp_port(guard: &mut SockGuard<'_>) {
     guard.conn().port.bound = sk.net().ports().list_tcp(sk, fell_back.port).ok();
 }
 
-/// Gives the socket another port that the kernel chooses, if there is one. The CM still has the
+/// Gives the socket another port for its connection to `to`, if there is one. The CM still has the
 /// port for the connection that is being released. Moreover, TCP on iWARP refuses another
 /// connection between the same two ports for a minute after the end (`TIME_WAIT`).
-pub(crate) fn change_port(guard: &mut SockGuard<'_>) {
+pub(super) fn change_port(guard: &mut SockGuard<'_>, to: &Addr) {
     if guard.conn().port.former_bound.is_some() {
         return;
     }
     let former = guard.conn().port.bound.take();
-    match get_port(guard, 0) {
+    match get_port_towards(guard, to) {
         // A port that the CM does not have is free at once.
         Ok(()) if !guard.conn().port.is_at_cm() => {
             if let Some(former) = former {

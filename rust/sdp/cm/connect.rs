@@ -71,10 +71,10 @@ pub(crate) fn start_connect(guard: &mut SockGuard<'_>, to: Addr) -> Result {
     let to = destination(guard, to)?;
     route::check(guard.sk(), &to)?;
     if former_is_left && !guard.sk().user_locked(bindings::SOCK_BINDPORT_LOCK) {
-        bind::change_port(guard);
+        bind::change_port(guard, &to);
     }
     if guard.conn().port.bound.is_none() {
-        bind::get_port(guard, 0).map_err(|_| EADDRNOTAVAIL)?;
+        bind::get_port_towards(guard, &to).map_err(|_| EADDRNOTAVAIL)?;
     }
     let sk = guard.sk();
     sk.clear_err();

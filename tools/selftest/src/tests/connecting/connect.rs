@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0
 //! connect(), blocking and non-blocking, and sockets that are not connected.
 
+use super::limit_ports;
 use crate::support::flow::{spawn, Span};
 use crate::support::harness::{
-    eventually, expect, expect_eof, expect_eq, expect_errno, expect_errno_of, expect_received,
-    joined, readable_bytes, receive, skip, spawn_waiting, tests, Env, Fail, Outcome, ANY4, ANY6,
-    LOOPBACK4, LOOPBACK6, QUIET_MS,
+    differences, eventually, expect, expect_eof, expect_eq, expect_errno, expect_errno_of,
+    expect_received, failed, joined, readable_bytes, receive, skip, spawn_waiting, tests, Env,
+    Fail, Outcome, ANY4, ANY6, LOOPBACK4, LOOPBACK6, QUIET_MS,
 };
 use crate::support::peer::Remote;
 use crate::support::sys::{self, Sock, SockAddr};
 use libc::{
-    EADDRNOTAVAIL, EAGAIN, EALREADY, ECONNREFUSED, EINPROGRESS, EINVAL, EISCONN, ENETUNREACH,
-    ENOTCONN, EPIPE, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP,
+    EADDRINUSE, EADDRNOTAVAIL, EAGAIN, EALREADY, ECONNREFUSED, EINPROGRESS, EINVAL, EISCONN,
+    ENETUNREACH, ENOTCONN, EPIPE, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP,
 };
 use std::fs;
 use std::io;
@@ -46,6 +47,7 @@ tests!("connect";
     over_its_interface,
     scope_of_a_link_local_peer,
     no_two_with_the_same_names,
+    peers_share_ports,
     to_itself_is_no_crash,
 );
 
@@ -259,7 +261,7 @@ fn close_while_connecting(env: &Env) -> Outcome {
             return Ok(());
         }
     }
-    crate::support::harness::failed("the last connection does not come out of accept")
+    failed("the last connection does not come out of accept")
 }
 
 fn to_multicast_and_broadcast(env: &Env) -> Outcome {
@@ -737,6 +739,60 @@ fn no_two_with_the_same_names(env: &Env) -> Outcome {
     expect_eq(from.to_std(), name.to_std(), "the name of the other one")?;
     drop(accepted);
     Ok(())
+}
+
+/// The ports that the kernel chooses suffice for each peer: connections to different peers share them,
+/// and so one address can have more connections than there are ports. A port that a program has
+/// chosen is not shared.
+fn peers_share_ports(env: &Env) -> Outcome {
+    const PORTS: u16 = 4;
+    if differences::over_iwarp(env.family) {
+        return skip("the ports are those of TCP, and are not shared");
+    }
+    let peers = (0..3)
+        .map(|_| env.remote_listener(8))
+        .collect::<io::Result<Vec<_>>>()?;
+    let mut tries = (0..20).map(|_| -> io::Result<_> {
+        let bound = env.socket()?;
+        bound.bind(&env.here(0))?;
+        let first = bound.getsockname()?.port();
+        // Below the end of the usual range of the kernel; the ports behind it are free.
+        let last = first.saturating_add(PORTS - 1);
+        let others = (first..last).all(|port| {
+            let other = env.socket();
+            other.is_ok_and(|other| other.bind(&env.here(port + 1)).is_ok())
+        });
+        Ok((others && last < 60000).then_some((bound, first..=last)))
+    });
+    let Some((_bound, range)) = tries.find_map(Result::transpose).transpose()? else {
+        return failed("no free ports");
+    };
+    let connected = |to: &SockAddr| -> io::Result<Sock> {
+        let sock = env.socket()?;
+        limit_ports(&sock, range.clone())?;
+        sock.connect(to)?;
+        Ok(sock)
+    };
+    let mut held = Vec::new();
+    for (listener, to) in &peers {
+        let mut ports = Vec::new();
+        for _ in 1..PORTS {
+            let sock = connected(to)?;
+            let (accepted, from) = listener.accept()?;
+            sock.send_all(&[ports.len() as u8])?;
+            let got = accepted.recv(8, 0)?;
+            expect_eq(got, vec![ports.len() as u8], "the byte of this connection")?;
+            expect_eq(from.to_std(), sock.getsockname()?.to_std(), "its name")?;
+            ports.push(sock.getsockname()?.port());
+            held.push((sock, accepted));
+        }
+        ports.sort_unstable();
+        let expected: Vec<u16> = range.clone().skip(1).collect();
+        expect_eq(ports, expected, "the ports of a peer")?;
+        expect_errno(connected(to), EADDRNOTAVAIL, "one more")?;
+    }
+    let result = env.socket()?.bind(&env.here(*range.end()));
+    expect_errno(result, EADDRINUSE, "a port of connections")
 }
 
 /// TCP connects a socket to itself. SDP may also refuse; in any case nothing breaks.

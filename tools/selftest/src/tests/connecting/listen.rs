@@ -3,6 +3,7 @@
 
 mod deferred;
 
+use super::limit_ports;
 use crate::support::flow::{self, Span};
 use crate::support::harness::{
     differences, eventually, expect, expect_eq, expect_errno, expect_errno_of, expect_received,
@@ -61,9 +62,6 @@ tests!("listen";
     deferral_changes,
     deferred_is_shown,
 );
-
-/// `IP_LOCAL_PORT_RANGE` of linux/in.h.
-const IP_LOCAL_PORT_RANGE: i32 = 51;
 
 /// How a listener gets its port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,9 +128,7 @@ fn ports_of_tcp_are_not_chosen(env: &Env) -> Outcome {
             .filter_map(|port| Some((port, tcp(port).ok()?)))
             .collect();
         let sock = env.socket()?;
-        let value =
-            i32::from_ne_bytes(((u32::from(free) << 16) | u32::from(range.start)).to_ne_bytes());
-        sock.set_int(libc::SOL_IP, IP_LOCAL_PORT_RANGE, value)?;
+        limit_ports(&sock, range.start..=free)?;
         if let Some(port) = way {
             port.bind(env, &sock)?;
         } else {
