@@ -14,9 +14,10 @@
 //! Both tables are trees, ordered by the port and the serial number of a socket: with 10,000
 //! connections of a listener, the next one costs little more than the first. Listeners have a tree
 //! of their own, so that a request does not visit the connections at the listener's port. As in
-//! TCP, only a bind() to a port that others have, and a connect() when no port is free, visit each
-//! of these sockets. A mutex of the namespace protects the tables, not RCU: a look-up happens once
-//! for each request, in process context, in a handler of the RDMA CM that holds mutexes anyway.
+//! TCP, a bind() to a port that others have visits each of these sockets, a connect() visits those
+//! at its own port, and when no port is free, a connect() visits those of the whole range. A mutex
+//! of the namespace protects the tables, not RCU: a look-up happens once for each request, in
+//! process context, in a handler of the RDMA CM that holds mutexes anyway.
 
 use core::cmp::Ordering;
 
@@ -67,8 +68,8 @@ enum Claim {
     /// The port is the socket's own, or is set aside for its connection. The same port of TCP is
     /// reserved if the kernel has chosen the port, and the sockets of the namespace use iWARP.
     Own { _reserved: Option<TcpPort> },
-    /// The kernel has chosen the port for the socket's connection to `peer`. As with TCP, the
-    /// sockets of connections to other peers can have the same port.
+    /// The kernel has chosen the port for the socket's connection to `peer`, or the RDMA CM has. As
+    /// with TCP, the sockets of connections to other peers can have the same port.
     Client { peer: Addr },
     /// The socket is a connection of a listener, whose port it has.
     Child,
@@ -223,13 +224,15 @@ impl Tables {
         at.is_some_and(|cursor| cursor.current().0.port == port)
     }
 
-    /// Whether only connections have the port for which the kernel has chosen it, and none of them
-    /// goes to this address and port.
-    fn is_shareable(&mut self, port: u16, to: &Addr) -> bool {
+    /// Whether only other sockets' connections have the port for which the kernel has chosen it,
+    /// and none of them goes to this address and port.
+    fn is_shareable(&mut self, sk: Sk, port: u16, to: &Addr) -> bool {
         let mut shareable = true;
         for_port(&mut self.all, port, |owner| {
             shareable = match &owner.claim {
-                Claim::Client { peer } => (peer.ip, peer.port) != (to.ip, to.port),
+                Claim::Client { peer } => {
+                    owner.sk.as_ptr() != sk.as_ptr() && (peer.ip, peer.port) != (to.ip, to.port)
+                }
                 Claim::Own { .. } | Claim::Child | Claim::Listed => false,
             };
             shareable
@@ -274,7 +277,7 @@ impl Tables {
             Err(e) if e == EADDRINUSE && TcpPort::new(sk.net())?.is_none() => {
                 let net = sk.net();
                 let port = ports_of(range_of(sk), None)?
-                    .find(|&port| !is_reserved(net, port) && self.is_shareable(port, to))
+                    .find(|&port| !is_reserved(net, port) && self.is_shareable(sk, port, to))
                     .ok_or(EADDRINUSE)?;
                 Ok((port, Claim::Client { peer: *to }))
             }
@@ -374,6 +377,28 @@ impl Ports {
         let mut tables = self.tables.lock();
         let (port, claim) = tables.port_towards(sk, to)?;
         Ok(tables.add(port, Owner { sk, claim }, node))
+    }
+
+    /// The socket at `place` keeps its port for its connection to `to`.
+    pub(crate) fn retarget(&self, place: Bound, to: &Addr) {
+        let mut tables = self.tables.lock();
+        let claim = tables.all.get_mut(&place).map(|owner| &mut owner.claim);
+        if let Some(Claim::Client { peer }) = claim {
+            *peer = *to;
+        }
+    }
+
+    /// Records a port that the RDMA CM has chosen for a connection of the socket to `to`, so that
+    /// no program can bind a socket to the port. The socket's own port does not change.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn record_at_cm(&self, sk: Sk, port: u16, to: &Addr) -> Result<Bound> {
+        let node = RBTreeNodeReservation::new(GFP_KERNEL)?;
+        let claim = Claim::Client { peer: *to };
+        let owner = Owner { sk, claim };
+        Ok(self.tables.lock().insert(port, owner, node))
     }
 
     /// Gives a new connection of a listener the listener's port.

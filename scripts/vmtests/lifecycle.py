@@ -81,6 +81,58 @@ def listens_beside_others_of_the_cm(bench: Bench) -> None:
         other.kill()
 
 
+SHARED_PORTS = """
+import errno, socket, time
+PORTS = range(40000, 40004)
+def server(port):
+    sock = socket.socket(2, 1, 257)
+    sock.setsockopt(1, socket.SO_REUSEADDR, 1)
+    sock.bind(("{here}", port))
+    sock.listen(8)
+    return sock
+def connected(server):
+    client = socket.socket(2, 1, 257)
+    client.connect(server.getsockname())
+    return client, server.accept()[0]
+def listens(port):
+    sock = socket.socket(2, 1, 257)
+    try:
+        sock.bind(("{here}", port))
+    except OSError as e:
+        assert e.errno == errno.EADDRINUSE, e
+        return False
+    sock.listen()
+    return True
+one, other = server(50000), server(50001)
+for _ in range(8):
+    ends = [connected(one) for _ in PORTS]
+    # The RDMA CM has all ports, and chooses one that it shares.
+    kept = connected(other)
+    for client, accepted in ends:
+        client.close()
+        accepted.close()
+    # A port is free when the RDMA CM has released it.
+    end = time.monotonic() + 20
+    while sum(map(listens, PORTS)) < 2:
+        assert time.monotonic() < end, "the ports do not become free"
+        time.sleep(0.05)
+    kept[0].close()
+    kept[1].close()
+    while sum(map(listens, PORTS)) < 4:
+        assert time.monotonic() < end, "not all ports become free"
+        time.sleep(0.05)
+"""
+
+
+@test(machines=1, core=("stock",))
+def listens_beside_shared_ports(bench: Bench) -> None:
+    """A program can listen at each port that bind() gives, also while connections share ports at the RDMA CM."""
+    vm = bench.a
+    with ports_of_kernel(vm, 40000, 40003):
+        program = SHARED_PORTS.replace("{here}", bench.address(vm))
+        vm.check(f"cat >/tmp/ports.py <<'END'\n{program}END\nexec python3 /tmp/ports.py", bench.limit(60))
+
+
 CLIENTS_AND_LISTENERS = """
 import socket
 def bound(port):

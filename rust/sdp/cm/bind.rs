@@ -137,6 +137,7 @@ pub(super) fn show_at_tcp_port(guard: &mut SockGuard<'_>) {
 /// connection between the same two ports for a minute after the end (`TIME_WAIT`).
 pub(super) fn change_port(guard: &mut SockGuard<'_>, to: &Addr) {
     if guard.conn().port.former_bound.is_some() {
+        keep_port(guard, to);
         return;
     }
     let former = guard.conn().port.bound.take();
@@ -148,8 +149,35 @@ pub(super) fn change_port(guard: &mut SockGuard<'_>, to: &Addr) {
             }
         }
         Ok(()) => guard.conn().port.former_bound = former,
-        Err(_) => guard.conn().port.bound = former,
+        Err(_) => {
+            guard.conn().port.bound = former;
+            keep_port(guard, to);
+        }
     }
+}
+
+/// The socket keeps its port, if it has one, for its connection to `to`.
+fn keep_port(guard: &mut SockGuard<'_>, to: &Addr) {
+    if let Some(place) = guard.conn().port.bound {
+        guard.sk().net().ports().retarget(place, to);
+    }
+}
+
+/// The CM has chosen this port for the connection's id.
+///
+/// # Errors
+///
+/// `ENOMEM`.
+pub(super) fn chosen_by_cm(guard: &mut SockGuard<'_>, port: u16) -> Result {
+    let sk = guard.sk();
+    let at_cm = if port == sk.num() {
+        AtCm::Own
+    } else {
+        let peer = guard.conn().names.peer;
+        AtCm::Other(sk.net().ports().record_at_cm(sk, port, &peer)?)
+    };
+    guard.conn().port.at_cm = at_cm;
+    Ok(())
 }
 
 /// Sets a port aside for the connection's id at the CM, if the id cannot use the port of the

@@ -160,7 +160,9 @@ impl Worker<'_> {
         }
         bind::left_cm(&mut self.sock.lock());
         // The CM itself may use one port for connections to several peers.
-        start(from.with_port(0))
+        start(from.with_port(0))?;
+        let (local, _) = id.addrs();
+        bind::chosen_by_cm(&mut self.sock.lock(), local.port)
     }
 
     /// Sets the local address of the socket.

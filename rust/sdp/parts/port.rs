@@ -9,11 +9,12 @@ use crate::inet::ports::Bound;
 /// The port of a connection's id at the CM.
 #[derive(Copy, Clone)]
 pub(in crate::sdp) enum AtCm {
-    /// There is no id, or the CM chose the port.
+    /// There is no id.
     Unknown,
     /// The port of the socket.
     Own,
-    /// A port that was set aside, because the id cannot use the port of the socket.
+    /// A port that was set aside, or that the CM has chosen, because the id cannot use the port of
+    /// the socket.
     Other(Bound),
 }
 

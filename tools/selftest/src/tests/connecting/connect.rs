@@ -741,9 +741,9 @@ fn no_two_with_the_same_names(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// The ports that the kernel chooses suffice for each peer: connections to different peers share them,
-/// and so one address can have more connections than there are ports. A port that a program has
-/// chosen is not shared.
+/// The ports that the kernel chooses suffice for each peer: connections to different peers share
+/// them, and so one address can have more connections than there are ports. A port that a program
+/// has chosen is not shared.
 fn peers_share_ports(env: &Env) -> Outcome {
     const PORTS: u16 = 4;
     if differences::over_iwarp(env.family) {
@@ -756,7 +756,8 @@ fn peers_share_ports(env: &Env) -> Outcome {
         let bound = env.socket()?;
         bound.bind(&env.here(0))?;
         let first = bound.getsockname()?.port();
-        // Below the end of the usual range of the kernel; the ports behind it are free.
+        // The limit has no effect if it exceeds the range of the namespace, which usually ends at
+        // 60999. The ports behind the first one are free.
         let last = first.saturating_add(PORTS - 1);
         let others = (first..last).all(|port| {
             let other = env.socket();
