@@ -253,6 +253,14 @@ impl Sk {
         self.shutdown() & bindings::RCV_SHUTDOWN != 0
     }
 
+    /// Whether the connection is being set up.
+    pub(crate) fn is_connecting(self) -> bool {
+        matches!(
+            self.state().into(),
+            bindings::TCP_SYN_SENT | bindings::TCP_SYN_RECV
+        )
+    }
+
     pub(crate) fn snd_shutdown(self) -> bool {
         self.shutdown() & bindings::SEND_SHUTDOWN != 0
     }

@@ -294,7 +294,10 @@ impl Send<'_> {
 
     /// Waits until the socket is connected, if it is being connected.
     fn wait_connected(&mut self, guard: &mut SockOwner<'_>) -> Result {
-        if guard.conn().state.can_send() || guard.sk().snd_shutdown() {
+        // As with TCP, a send of a socket that is being connected waits even if its sends will fail.
+        if guard.conn().state.can_send()
+            || (guard.sk().snd_shutdown() && !guard.sk().is_connecting())
+        {
             return Ok(());
         }
         guard.wait_for_connection(&mut self.timeo)
