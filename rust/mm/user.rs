@@ -8,8 +8,9 @@
 //! copy are faulted in without the lock, and the copy is repeated.
 //!
 //! As with TCP, a copy of which a part is not accessible takes no bytes. So the first attempt
-//! copies all bytes or none. When all pages were faulted in, a copy may take fewer bytes: some of
-//! the pages can be missing again, and the call must make progress nevertheless.
+//! copies all bytes or none. When all pages were faulted in, at most four of a receive, a copy may
+//! take fewer bytes: some of the pages can be missing again, and the call must make progress
+//! nevertheless.
 
 use core::ptr::NonNull;
 

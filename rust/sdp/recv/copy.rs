@@ -43,8 +43,8 @@ impl Reader<'_> {
                 }
                 self.inq.taken(got, glance);
             }
-            if got < want {
-                return Some((want - got) as usize);
+            if got == 0 {
+                return Some(want as usize);
             }
         }
         None
@@ -84,8 +84,8 @@ impl Reader<'_> {
                 recv.note_arrival(self.inq.queue.arrived(i));
             }
             self.sock.sk().peek_forward(got);
-            if got < want {
-                return Some(want - got);
+            if got == 0 {
+                return Some(want);
             }
             skip += got;
         }
