@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 
 //! Reports to the user of connections that fail. A server may listen with the other kind of sockets
-//! only: a report says whether its other port takes connections. Only a connection shows this, so the
-//! server then sees a connection that is closed at once. Without the user's wish for reports, no
-//! function of this file does anything.
+//! only: a report says whether its other port takes connections. Only a connection shows this, so
+//! the server then sees a connection that is closed at once. Without the user's wish for reports,
+//! no function of this file does anything.
 
 use std::ffi::c_int;
 use std::io;
@@ -14,7 +14,7 @@ use std::os::fd::{
 use std::sync::{
     Mutex,
     MutexGuard,
-    PoisonError, //
+    TryLockError, //
 };
 
 use crate::config::Config;
@@ -64,8 +64,15 @@ struct Expected {
 /// At most one entry per descriptor.
 static EXPECTED: Mutex<Vec<Expected>> = Mutex::new(Vec::new());
 
-fn expected() -> MutexGuard<'static, Vec<Expected>> {
-    EXPECTED.lock().unwrap_or_else(PoisonError::into_inner)
+/// The connections; `None` while another thread uses them, or if a thread of the parent did so when
+/// this process was forked. A signal handler may call getsockopt(), so nothing waits here: a report
+/// is left out instead.
+fn expected() -> Option<MutexGuard<'static, Vec<Expected>>> {
+    match EXPECTED.try_lock() {
+        Ok(all) => Some(all),
+        Err(TryLockError::Poisoned(e)) => Some(e.into_inner()),
+        Err(TryLockError::WouldBlock) => None,
+    }
 }
 
 /// Records a connection that continues in the background.
@@ -74,7 +81,7 @@ pub(crate) fn expect(config: &Config, fd: RawFd, kind: Kind, to: &RawAddr) {
         return;
     }
     let Ok(file) = File::of(fd) else { return };
-    let mut all = expected();
+    let Some(mut all) = expected() else { return };
     all.retain(|e| e.fd != fd);
     let to = to.clone();
     all.push(Expected { fd, file, kind, to });
@@ -85,7 +92,7 @@ pub(crate) fn learned(config: &Config, fd: RawFd, error: c_int) {
     if !config.verbose {
         return;
     }
-    let mut all = expected();
+    let Some(mut all) = expected() else { return };
     let Some(at) = all.iter().position(|e| e.fd == fd) else {
         return;
     };

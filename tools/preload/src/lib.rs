@@ -5,9 +5,9 @@
 //! A socket stays a TCP socket until the program calls connect() or listen(): then the rules select
 //! TCP or SDP. If the rules select SDP, an SDP socket gets the options, the flags and the
 //! address of the program's socket, and replaces it at its descriptor. bind() checks whether a
-//! server could have the port with SDP as well. Besides these functions only epoll_ctl() is
-//! intercepted, and getsockopt(), for reports to the user. Sockets that are not fresh TCP sockets or
-//! match no rule are passed on unchanged.
+//! server could have the port with SDP as well. Besides these functions, epoll_ctl() and
+//! getsockopt() are intercepted, the latter for reports to the user. Sockets that are not fresh TCP
+//! sockets or match no rule are passed on unchanged.
 
 mod chosen;
 mod config;
