@@ -86,6 +86,10 @@ impl<D: Direction> Iov<'_, D> {
 
     /// The number of the next bytes that were all accessible when they were faulted in.
     pub(crate) fn accessible(&self) -> usize {
+        // Most calls fault nothing in.
+        if self.unchecked == self.total {
+            return 0;
+        }
         self.len().saturating_sub(self.unchecked)
     }
 

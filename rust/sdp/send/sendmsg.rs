@@ -280,8 +280,8 @@ impl Send<'_> {
     /// another way, and it is not yet known whether these are accessible. With TCP, a send takes
     /// none of the bytes that are copied together with an inaccessible part.
     fn ends_copy_at_piece(&self) -> bool {
-        let next = self.iter.len().min(FAULT_BYTES);
-        (1..next).contains(&self.by_copy)
+        (1..FAULT_BYTES).contains(&self.by_copy)
+            && self.by_copy < self.iter.len()
             && self.by_copy == self.iter.piece_bytes()
             && self.iter.accessible() == 0
     }
