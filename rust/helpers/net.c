@@ -10,6 +10,7 @@
 #include <linux/tcp.h>
 #include <linux/uaccess.h>
 #include <net/addrconf.h>
+#include <net/busy_poll.h>
 #include <net/genetlink.h>
 #include <net/inet_connection_sock.h>
 #include <net/inet_sock.h>
@@ -216,6 +217,30 @@ void sdp_helper_init_wait_woken(struct wait_queue_entry *wait)
 	init_waitqueue_func_entry(wait, woken_wake_function);
 	wait->private = current;
 	INIT_LIST_HEAD(&wait->entry);
+}
+
+bool sdp_helper_sk_can_busy_loop(const struct sock *sk);
+bool sdp_helper_sk_can_busy_loop(const struct sock *sk)
+{
+	return sk_can_busy_loop(sk);
+}
+
+unsigned long sdp_helper_busy_loop_current_time(void);
+unsigned long sdp_helper_busy_loop_current_time(void)
+{
+	return busy_loop_current_time();
+}
+
+bool sdp_helper_sk_busy_loop_timeout(struct sock *sk, unsigned long start);
+bool sdp_helper_sk_busy_loop_timeout(struct sock *sk, unsigned long start)
+{
+	return sk_busy_loop_timeout(sk, start);
+}
+
+bool sdp_helper_need_resched(void);
+bool sdp_helper_need_resched(void)
+{
+	return need_resched();
 }
 
 void sdp_helper_sock_poll_wait(struct file *file, struct socket *sock,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Checks for pending signals of the current thread, for loops that wait.
+//! Checks for pending signals of the current thread, and for other threads that need its processor,
+//! for loops that wait.
 
 use crate::bindings;
 
@@ -14,4 +15,10 @@ pub(crate) fn signal_pending() -> bool {
 pub(crate) fn fatal_signal_pending() -> bool {
     // SAFETY: No precondition in process context.
     unsafe { bindings::fatal_signal_pending() }
+}
+
+/// Whether another thread needs the processor of the current thread.
+pub(crate) fn need_resched() -> bool {
+    // SAFETY: No precondition.
+    unsafe { bindings::need_resched() }
 }

@@ -89,6 +89,16 @@ impl Timeout {
         other.spend(slept);
     }
 
+    /// Whether the time would be over if the time since `began` counted.
+    pub(crate) fn ends_within(&self, began: Jiffies) -> bool {
+        self.0 != MAX_SCHEDULE_TIMEOUT && elapsed(began) >= self.0
+    }
+
+    /// Counts the time since `began`, in which the call did not sleep.
+    pub(crate) fn spend_since(&mut self, began: Jiffies) {
+        self.spend(elapsed(began).min(self.0));
+    }
+
     fn spend(&mut self, jiffies: c_long) {
         if self.0 != MAX_SCHEDULE_TIMEOUT {
             self.0 -= jiffies;
@@ -100,6 +110,14 @@ impl Timeout {
 pub(crate) fn now() -> Jiffies {
     // SAFETY: The kernel's clock, which is read with one load and may change at any time.
     unsafe { ptr::read_volatile(&raw const kernel::bindings::jiffies) }
+}
+
+/// Jiffies since `then`.
+fn elapsed(then: Jiffies) -> c_long {
+    now()
+        .wrapping_sub(then)
+        .try_into()
+        .unwrap_or(MAX_SCHEDULE_TIMEOUT)
 }
 
 /// A time of day: nanoseconds of CLOCK_REALTIME.

@@ -126,6 +126,8 @@ counters! {
     WakeReader => "wake_reader",
     /// Writers woken.
     WakeWriter => "wake_writer",
+    /// Waits for the adapter that ended within the time of SO_BUSY_POLL.
+    BusyPolled => "busy_polled",
     /// Acknowledgements requested while the peer makes no room.
     Probe => "probe",
     /// Acknowledgements requested because the peer sends nothing (SO_KEEPALIVE).

@@ -183,6 +183,25 @@ def the_faster_way_is_chosen(bench: Bench) -> None:
 
 
 @over_adapter()
+def receives_poll_before_they_sleep(bench: Bench) -> None:
+    """net.core.busy_read: bytes arrive within this time, so the receives do not sleep."""
+    def polled(microseconds: int) -> list[int]:
+        """The number of waits of each machine that ended without sleep."""
+        for vm in bench.vms:
+            vm.check(f"echo {microseconds} >/proc/sys/net/core/busy_read")
+        before = [bench.stats(vm)["busy_polled"] for vm in bench.vms]
+        with Servers(bench) as servers:
+            servers.measure("sdp", "lat", "lat 1 --seconds 1")
+        return [bench.stats(vm)["busy_polled"] - count for vm, count in zip(bench.vms, before, strict=True)]
+    try:
+        counts = polled(5000)
+        expect(min(counts) > 10, f"{counts} waits have ended without sleep")
+    finally:
+        counts = polled(0)
+    expect(max(counts) == 0, f"{counts} waits have polled")
+
+
+@over_adapter()
 def rings_harm_their_program_only(bench: Bench) -> None:
     """A program overwrites its own rings. The log names each ring, the queue's program has an event and can destroy
     its queues, and connections of both machines continue."""

@@ -6,10 +6,21 @@ use core::mem::MaybeUninit;
 
 use kernel::error::to_result;
 use kernel::prelude::*;
+use kernel::processor::cpu_relax;
 
 use super::Sk;
 use crate::bindings;
-use crate::kern::time::Timeout;
+use crate::kern::signal::{
+    need_resched,
+    signal_pending, //
+};
+use crate::kern::time::{
+    now,
+    Timeout, //
+};
+
+/// [`wait_woken()`](bindings::wait_woken): the thread was woken.
+const WOKEN: u32 = kernel::bindings::WQ_FLAG_WOKEN;
 
 /// The state in which a thread sleeps: what ends the sleep early.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -26,6 +37,9 @@ impl Sk {
     /// `queued` when the thread is in the wait queue and still has the lock, with whether no other
     /// thread was in the queue before.
     ///
+    /// If `polls` is set, the thread does not sleep for the time of SO_BUSY_POLL. Returns whether it
+    /// was woken within this time.
+    ///
     /// # Safety
     ///
     /// A thread in a system call on the socket owns the lock. (An orphan has no wait queue any
@@ -34,14 +48,14 @@ impl Sk {
         self,
         sleep: Sleep,
         exclusive: bool,
+        polls: bool,
         timeo: &mut Timeout,
         queued: impl FnOnce(bool),
-    ) {
+    ) -> bool {
         let state = match sleep {
             Sleep::Interruptible => kernel::bindings::TASK_INTERRUPTIBLE,
             Sleep::Killable => bindings::SDP_CONST_TASK_KILLABLE,
         };
-        let left = timeo.jiffies_mut();
         let sk = self.as_ptr();
         let mut entry = MaybeUninit::<kernel::bindings::wait_queue_entry>::uninit();
         let entry = entry.as_mut_ptr();
@@ -58,10 +72,46 @@ impl Sk {
             }
             queued(alone);
             bindings::release_sock(sk);
+            let flags = &raw const (*entry).flags;
+            let woken = polls && self.busy_poll(timeo, || flags.read_volatile() & WOKEN != 0);
+            let left = timeo.jiffies_mut();
             *left = bindings::wait_woken(entry.cast(), state, *left);
             bindings::lock_sock(sk.cast());
             bindings::remove_wait_queue(queue.cast(), entry.cast());
+            woken
         }
+    }
+
+    /// Does not sleep until `woken` is true, for at most the time of SO_BUSY_POLL and of `timeo`. A
+    /// signal or another thread that needs the processor ends this time, as with TCP. Returns whether
+    /// `woken` became true.
+    fn busy_poll(self, timeo: &mut Timeout, woken: impl Fn() -> bool) -> bool {
+        let sk = self.as_ptr().cast();
+        // SAFETY: By the type invariant the object is valid. The functions read the time of the
+        // socket option, which may change at any time.
+        let (polls, start) = unsafe {
+            (
+                bindings::sk_can_busy_loop(sk),
+                bindings::busy_loop_current_time(),
+            )
+        };
+        if !polls {
+            return false;
+        }
+        let began = now();
+        let is_woken = loop {
+            if woken() {
+                break true;
+            }
+            // SAFETY: As above.
+            let is_over = unsafe { bindings::sk_busy_loop_timeout(sk, start) };
+            if is_over || need_resched() || signal_pending() || timeo.ends_within(began) {
+                break false;
+            }
+            cpu_relax();
+        };
+        timeo.spend_since(began);
+        is_woken
     }
 
     /// Waits until the socket is connected, as a send of TCP does.

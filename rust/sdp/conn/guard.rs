@@ -48,7 +48,9 @@ enum Sleeper {
     Any,
     /// One of several threads, of which an event wakes only one.
     Exclusive,
-    /// A reader that handles the completions itself.
+    /// A thread that waits for the adapter or the peer within a transfer. SO_BUSY_POLL applies.
+    Transfers,
+    /// A reader that handles the completions itself. SO_BUSY_POLL applies.
     Polls,
 }
 
@@ -227,6 +229,17 @@ impl SockOwner<'_> {
         self.sleep(Sleep::Killable, Sleeper::Any, timeo);
     }
 
+    /// As [`SockOwner::wait`], for a call that waits for the peer's part of a transfer.
+    pub(in crate::sdp) fn wait_for_peer(&mut self, timeo: &mut Timeout) {
+        self.sleep(Sleep::Interruptible, Sleeper::Transfers, timeo);
+    }
+
+    /// Releases the lock, sleeps until woken or killed, and takes the lock again, for a call that
+    /// waits for the adapter's part of a transfer.
+    pub(in crate::sdp) fn wait_for_adapter(&mut self) {
+        self.sleep(Sleep::Killable, Sleeper::Transfers, &mut Timeout::endless());
+    }
+
     /// As [`SockOwner::wait`], for a reader: the next notification wakes it directly, not by way of
     /// BH work. Returns `false` only if that notification is still to come; otherwise there may be
     /// completions to handle.
@@ -256,8 +269,12 @@ impl SockOwner<'_> {
             reader_polls.xchg(polls.into(), Full);
         };
         let exclusive = sleeper == Sleeper::Exclusive;
+        let polls = matches!(sleeper, Sleeper::Transfers | Sleeper::Polls);
+        let sk = self.sock.sk();
         // SAFETY: By the type invariant this thread owns the lock.
-        unsafe { self.sock.sk().sleep(sleep, exclusive, timeo, queued) };
+        if unsafe { sk.sleep(sleep, exclusive, polls, timeo, queued) } {
+            self.stats.inc(Counter::BusyPolled);
+        }
     }
 }
 

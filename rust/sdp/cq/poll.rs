@@ -374,6 +374,6 @@ pub(in crate::sdp) fn await_adapter(
         if guard.conn().state == State::Released {
             return Err(ECONNRESET);
         }
-        guard.wait_killable(&mut Timeout::endless());
+        guard.wait_for_adapter();
     }
 }

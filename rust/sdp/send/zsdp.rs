@@ -389,7 +389,7 @@ impl Send<'_> {
             if guard.conn().adverts.waits && guard.arm() {
                 continue;
             }
-            guard.wait(&mut self.timeo);
+            guard.wait_for_peer(&mut self.timeo);
         }
     }
 

@@ -8,7 +8,8 @@ use crate::support::harness::{
 };
 use crate::support::peer::Work;
 use libc::{
-    EAGAIN, MSG_DONTWAIT, POLLIN, POLLOUT, SOL_SOCKET, SO_RCVLOWAT, SO_RCVTIMEO, SO_SNDTIMEO,
+    EAGAIN, MSG_DONTWAIT, POLLIN, POLLOUT, SOL_SOCKET, SO_BUSY_POLL, SO_RCVLOWAT, SO_RCVTIMEO,
+    SO_SNDTIMEO,
 };
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,6 +23,9 @@ tests!("blocking";
     recv_waits,
     recv_timeout,
     recv_timeout_with_waitall,
+    busy_poll_timeout,
+    busy_poll_receives,
+    busy_poll_beside_a_sender,
     send_timeout,
     rcvlowat,
     rcvlowat_falls,
@@ -174,6 +178,64 @@ fn recv_timeout_with_waitall(env: &Env) -> Outcome {
         buf[..9] == Span::new(env.seed, 0, 9).to_vec(),
         "wrong bytes",
     )
+}
+
+/// Microseconds of SO_BUSY_POLL that no test waits for.
+const LONG_US: i32 = 60_000_000;
+
+/// A receive polls no longer than its time limit.
+fn busy_poll_timeout(env: &Env) -> Outcome {
+    let (sock, _remote) = env.pair()?;
+    sock.set_int(SOL_SOCKET, SO_BUSY_POLL, LONG_US)?;
+    expect_eq(sock.get_int(SOL_SOCKET, SO_BUSY_POLL)?, LONG_US, "the time")?;
+    sock.set_timeout(SO_RCVTIMEO, 150)?;
+    let start = Instant::now();
+    expect_errno(sock.recv(&mut [0], 0), EAGAIN, "recv")?;
+    expect_waited(start)?;
+    expect(start.elapsed() < Duration::from_secs(30), "it polled on")?;
+    expect_errno(sock.recv(&mut [0], MSG_DONTWAIT), EAGAIN, "recv")
+}
+
+/// Receives that poll get the bytes of small and large sends, and the end of the stream.
+fn busy_poll_receives(env: &Env) -> Outcome {
+    let (sock, other) = env.own_pair()?;
+    for end in [&sock, &other] {
+        end.set_int(SOL_SOCKET, SO_BUSY_POLL, LONG_US)?;
+    }
+    let lens = [1, 4096, 100_000, 1 << 20];
+    let spans = move |turn| lens.map(|len| Span::new(turn, 0, len));
+    let (asks, answers) = (env.seed, env.seed + 1);
+    let peer = flow::spawn(move || -> Outcome {
+        for (asked, answer) in spans(asks).into_iter().zip(spans(answers)) {
+            receive(&other, asked)?;
+            send(&other, answer)?;
+        }
+        Ok(())
+    })?;
+    for (asked, answer) in spans(asks).into_iter().zip(spans(answers)) {
+        send(&sock, asked)?;
+        receive(&sock, answer)?;
+    }
+    joined(peer)??;
+    expect_eq(sock.recv(&mut [0], 0)?, 0, "the end of the stream")
+}
+
+/// A receive that polls does not hold up the socket's other calls.
+fn busy_poll_beside_a_sender(env: &Env) -> Outcome {
+    let (sock, remote) = env.pair()?;
+    sock.set_int(SOL_SOCKET, SO_BUSY_POLL, LONG_US)?;
+    let sock = Arc::new(sock);
+    let reading = Arc::clone(&sock);
+    let span = Span::new(env.seed, 0, 5);
+    let reader = flow::spawn(move || receive(&reading, span))?;
+    pause();
+    expect(!reader.is_finished(), "it did not wait")?;
+    let sent = Span::new(env.seed + 1, 0, 200_000);
+    let job = remote.start(Work::Sink(sent))?;
+    send(&sock, sent)?;
+    expect_received(job.join_received()?, sent, "the peer")?;
+    remote.send(span, 0)?;
+    joined(reader)?
 }
 
 fn send_timeout(env: &Env) -> Outcome {

@@ -12,9 +12,11 @@ use crate::tests::connecting::connect::full_listener;
 use libc::{EALREADY, EINTR, MSG_FASTOPEN, MSG_NOSIGNAL, POLLOUT, SIGALRM};
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 tests!("signals";
     recv_interrupted,
+    recv_that_polls_interrupted,
     recv_restarted,
     recv_with_time_limit_is_not_restarted,
     accept_interrupted,
@@ -72,6 +74,16 @@ fn recv_interrupted(env: &Env) -> Outcome {
     receive(&sock, span)
 }
 
+/// A signal ends the time of SO_BUSY_POLL.
+fn recv_that_polls_interrupted(env: &Env) -> Outcome {
+    let (sock, _remote) = env.pair()?;
+    sock.set_int(libc::SOL_SOCKET, libc::SO_BUSY_POLL, 60_000_000)?;
+    let start = Instant::now();
+    let result = with_alarms(false, || sock.recv(&mut [0; 9], 0))?;
+    expect_errno(result, EINTR, "recv")?;
+    expect(start.elapsed() < Duration::from_secs(30), "it polled on")
+}
+
 /// Starts a thread that waits for three alarms and then acts.
 fn after_three_alarms<T: Send + 'static>(
     act: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -80,7 +92,7 @@ fn after_three_alarms<T: Send + 'static>(
     crate::support::flow::spawn(move || {
         sys::block_signal(SIGALRM)?;
         while alarms() < 3 {
-            std::thread::sleep(std::time::Duration::from_millis(5));
+            std::thread::sleep(Duration::from_millis(5));
         }
         act()
     })
