@@ -119,6 +119,9 @@ pub(super) struct Absent {
     promise: Atomic<i32>,
     /// The thread that takes the pages out, as a number.
     closer: Atomic<usize>,
+    /// The age in milliseconds since which other threads have wanted mmap_lock whenever a fault
+    /// looked; 0 if they did not.
+    pub(super) contended: Atomic<i64>,
     /// The number of waits.
     pub(super) waits: Atomic<i32>,
     pub(super) age: Age,
@@ -142,6 +145,7 @@ impl Absent {
                 abort: Atomic::new(0),
                 promise: Atomic::new(GIVEN),
                 closer: Atomic::new(0),
+                contended: Atomic::new(0),
                 waits: Atomic::new(0),
                 age: Age::new(since),
                 done <- Completion::new(),

@@ -68,7 +68,8 @@ const SLICE_MS: u32 = 4;
 /// the machine. In this time an adapter that resends every two seconds has resent a packet twice.
 const FORK_MS: i64 = 5000;
 /// How often a thread that holds mmap_lock while it waits looks whether another thread wants the
-/// lock, once it has waited for [`FORK_MS`].
+/// lock, once it has waited for [`FORK_MS`]; and for how long other threads must have wanted the
+/// lock before a fault ends a transfer of this age.
 const CONTENDED_MS: i64 = 500;
 /// If a thread has waited for a page of a snapshot, the next snapshot of the page counts as the
 /// same snapshot if it begins within this time after the end of the previous one.
@@ -323,6 +324,7 @@ impl Watch {
             let step = absent.age.step();
             if may_wait(mm) {
                 absent.hold_up(start, step, mm);
+                absent.abort_if_contended(mm);
             }
             if absent.outlast(step) {
                 continue;
@@ -522,6 +524,24 @@ impl Absent {
             if left != 0 {
                 return;
             }
+        }
+    }
+
+    /// Aborts the connection if the transfer takes longer than [`FORK_MS`] and other threads have
+    /// wanted mmap_lock for [`CONTENDED_MS`]. The current thread may be in get_user_pages(), which
+    /// repeats a fault without releasing the lock, and a fork of another thread may wait for the
+    /// lock.
+    fn abort_if_contended(&self, mm: *mut bindings::mm_struct) {
+        // SAFETY: The core calls the notifier for an address space that exists.
+        if !unsafe { bindings::mmap_lock_is_contended(mm) } {
+            self.contended.store(0, Relaxed);
+            return;
+        }
+        let now = self.age.ms().max(1) as i64;
+        match self.contended.load(Relaxed) {
+            0 => self.contended.store(now, Relaxed),
+            since if now >= FORK_MS && now - since >= CONTENDED_MS => self.abort.store(1, Relaxed),
+            _ => {}
         }
     }
 

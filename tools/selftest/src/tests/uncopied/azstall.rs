@@ -16,6 +16,7 @@ use crate::support::sys::{self, Ended, Fork, Pages, HUGE, PAGE};
 use libc::{EAGAIN, MSG_DONTWAIT, MSG_NOSIGNAL, SO_RCVTIMEO};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +29,7 @@ tests!("azstall";
     killed_in_a_fork,
     forked_for_long,
     forked_beside_an_unmap,
+    forked_beside_a_pin,
     two_in_one_huge_page,
     written_back_meanwhile,
     reclaimed_meanwhile,
@@ -288,17 +290,37 @@ const MOST: Duration = Duration::from_secs(9);
 /// A fork waits for a thread that unmaps memory whose bytes are late, because the thread holds the
 /// lock of the address space. This fork blocks all other forks, too, while a uprobe is registered.
 fn forked_beside_an_unmap(env: &Env) -> Outcome {
+    forked_beside(env, Pages::unmap)
+}
+
+/// As above, for a thread that takes references to the pages: it repeats the fault without releasing
+/// the lock.
+fn forked_beside_a_pin(env: &Env) -> Outcome {
+    let (_from_pipe, to_pipe) = sys::pipe()?;
+    sys::set_pipe_size(to_pipe.as_raw_fd(), LEN)?;
+    forked_beside(env, move |pages| {
+        // Without the connection, the pages have other bytes.
+        pages.give_to_pipe(to_pipe.as_raw_fd(), pages.len())?;
+        Ok(())
+    })
+}
+
+/// Forks while `holds` waits for bytes that are late and keeps the lock of the address space.
+fn forked_beside(
+    env: &Env,
+    holds: impl FnOnce(Pages) -> io::Result<()> + Send + 'static,
+) -> Outcome {
     let late = Late::new(env, MOST + Duration::from_secs(2))?;
     let mut incoming = Incoming::endless(env)?;
     let got = late.receive(&mut incoming, Pages::new(LEN, false)?)?;
     let pages = got.pages;
-    let unmaps = spawn(move || pages.unmap())?;
+    let holding = spawn(move || holds(pages))?;
     std::thread::sleep(Duration::from_millis(300));
     let began = Instant::now();
     let child = in_child(|| Ok(true))?;
     let took = began.elapsed();
     expect_eq(sys::wait_child(child, true)?, Ended::Exit(0), "the child")?;
-    joined(unmaps)??;
+    joined(holding)??;
     drop(late);
     drop(incoming);
     settled(env)?;
