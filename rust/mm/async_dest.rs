@@ -376,7 +376,10 @@ impl Receiving {
         } else {
             self.stats.inc(Counter::FlushMissed);
         }
-        if flushed && taken == self.pins.pages.len() {
+        if !self.watch.is_alone() {
+            // Its owner may have mappings, which it made before the entries were changed.
+            Err(EBUSY)
+        } else if flushed && taken == self.pins.pages.len() {
             Ok(())
         } else {
             Err(refused)

@@ -179,11 +179,15 @@ fn find(mm: &Mm) -> Option<Arc<Watch>> {
 ///
 /// # Errors
 ///
-/// [`Reason::NotProtectable`] if somebody else already has a notifier there: its owner has mappings
-/// that the module cannot protect. `ENOMEM`.
+/// [`Reason::NotProtectable`] if somebody else already has a notifier there, or now has one of a
+/// range: its owner has mappings that the module cannot protect. `ENOMEM`.
 pub(super) fn of(mm: &MmWithUser) -> Result<Arc<Watch>, Refused> {
     if let Some(watch) = find(mm) {
-        return Ok(watch);
+        return if watch.is_alone() {
+            Ok(watch)
+        } else {
+            Err(Reason::NotProtectable.into())
+        };
     }
     let raw = mm.as_raw();
     // SAFETY: The address space is the current program's, and no lock of it is held.
@@ -245,9 +249,23 @@ fn insert(mm: &MmWithUser) -> Result<Arc<Watch>, Refused> {
     Ok(watch)
 }
 
-/// Whether nobody but the module has a notifier in an address space, as far as the module can know.
-pub(super) fn is_alone(mm: &Mm) -> bool {
-    !has_notifiers(mm) || ours(mm).is_some()
+/// The module's watch of an address space, if there is one.
+///
+/// # Errors
+///
+/// [`Reason::NotProtectable`] if somebody else has a notifier there, as far as the module can know:
+/// it does not see notifiers of the whole address space that were registered after its own.
+pub(super) fn alone(mm: &Mm) -> Result<Option<Arc<Watch>>, Refused> {
+    let watch = ours(mm);
+    let alone = match &watch {
+        Some(watch) => watch.is_alone(),
+        None => !has_notifiers(mm),
+    };
+    if alone {
+        Ok(watch)
+    } else {
+        Err(Reason::NotProtectable.into())
+    }
 }
 
 /// Waits until no bytes are on their way into a range of the current program's memory: code that
@@ -270,6 +288,20 @@ pub(super) fn await_bytes(mm: &Mm, start: usize, end: usize) -> Result {
 }
 
 impl Watch {
+    /// Whether nobody else has a notifier of a range: then the module's notifier is the only node of
+    /// the tree. The owner of a notifier makes no mappings before the notifier is in the tree.
+    pub(super) fn is_alone(&self) -> bool {
+        // SAFETY: The notifier lives as long as the watch. The core may change each of the links at
+        // any time, so each is read with one load.
+        unsafe {
+            let node = &raw const (*self.sub.get()).interval_tree.rb;
+            // The low bit of the parent's address is the colour of the node.
+            (&raw const (*node).__rb_parent_color).read_volatile() & !1 == 0
+                && (&raw const (*node).rb_left).read_volatile().is_null()
+                && (&raw const (*node).rb_right).read_volatile().is_null()
+        }
+    }
+
     /// A transfer into the range whose bytes have not arrived, and whose pages nobody may see.
     fn find(&self, start: usize, end: usize) -> Option<Arc<Absent>> {
         let is_such =

@@ -172,13 +172,11 @@ impl Snapshot {
             None
         };
         let guard = mm.mmap_read_lock();
-        // The owner of another notifier has its own mappings, which the module cannot protect. No
-        // notifier can be added while the lock is held.
-        let alone = mmu_notifier::is_alone(mm);
+        // The owner of another notifier has its own mappings, which the module cannot protect. While
+        // the lock is held, no notifier can be added, except one of a range beside the module's.
+        let of_receives = mmu_notifier::alone(mm);
         let area = Simple::any(&guard, base, end)?;
-        if !alone {
-            return Err(Reason::NotProtectable.into());
-        }
+        let of_receives = of_receives?;
         let count = area.pages();
         let mut states = KVec::from_elem(State::Referenced, count, GFP_KERNEL)?;
         let pages = reference(&area, base, count)?;
@@ -203,6 +201,9 @@ impl Snapshot {
         snapshot.locked = Some(charge);
         snapshot.protect(&area);
         drop(guard);
+        if of_receives.is_some_and(|watch| !watch.is_alone()) {
+            return Err(Reason::NotProtectable.into());
+        }
         snapshot.note();
         let protected = || snapshot.states.iter().filter(|s| s.is_protected()).count();
         trace::protect(base, false, snapshot.pages.len(), protected);

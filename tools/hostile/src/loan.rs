@@ -14,8 +14,7 @@ pub(crate) struct Lent {
     pub(crate) addr: u64,
 }
 
-/// Pages that an adapter pins while the value lives. Messages are sent from them without the page
-/// tables.
+/// Pages from which messages are sent without the page tables while the value lives.
 ///
 /// # Invariants
 ///
@@ -23,14 +22,23 @@ pub(crate) struct Lent {
 pub(crate) struct Region(*mut ffi::ibv_mr);
 
 impl Region {
+    /// The adapter pins the pages, or if `on_demand` faults each page in when it needs the page.
+    ///
     /// # Safety
     ///
     /// The domain is valid; it and the pages outlive the value.
-    pub(crate) unsafe fn new(pd: *mut ffi::ibv_pd, pages: &Pages) -> Result<Region> {
-        let access = ffi::IBV_ACCESS_LOCAL_WRITE as i32;
+    pub(crate) unsafe fn new(
+        pd: *mut ffi::ibv_pd,
+        pages: &Pages,
+        on_demand: bool,
+    ) -> Result<Region> {
+        let mut access = ffi::IBV_ACCESS_LOCAL_WRITE;
+        if on_demand {
+            access |= ffi::IBV_ACCESS_ON_DEMAND;
+        }
         let at = pages.addr() as *mut libc::c_void;
         // SAFETY: by the caller's promise; there are no references to the pages.
-        let mr = unsafe { ffi::ibv_reg_mr(pd, at, pages.len(), access) };
+        let mr = unsafe { ffi::ibv_reg_mr(pd, at, pages.len(), access as i32) };
         if mr.is_null() {
             return Err(errno_fail("ibv_reg_mr"));
         }

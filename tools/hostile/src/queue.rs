@@ -291,15 +291,15 @@ impl Queue {
         self.post(at, bytes.len(), ffi::IBV_WR_SEND, 0, 0)
     }
 
-    /// Registers all of the pages; returns the key for sending from them.
+    /// Registers all of the pages, as for [`Region::new`]; returns the key for sending from them.
     ///
     /// # Safety
     ///
     /// The pages outlive the queue.
-    pub(crate) unsafe fn register(&mut self, pages: &Pages) -> Result<u32> {
+    pub(crate) unsafe fn register(&mut self, pages: &Pages, on_demand: bool) -> Result<u32> {
         // SAFETY: the domain is valid and is freed after the regions; the rest is the caller's
         // promise.
-        let region = unsafe { Region::new(self.pair.pd, pages)? };
+        let region = unsafe { Region::new(self.pair.pd, pages, on_demand)? };
         let key = region.lkey();
         self.regions.push(region);
         Ok(key)

@@ -35,6 +35,10 @@ pub(super) const ATTACKS: &[Attack] = &[
         run: into_registered_memory,
     },
     Attack {
+        name: "early.into_memory_on_demand",
+        run: into_memory_on_demand,
+    },
+    Attack {
         name: "early.lies_about_length",
         run: lies_about_length,
     },
@@ -308,16 +312,33 @@ impl Pair {
 /// from its pages regardless of the page tables, so no call may return before the bytes have
 /// arrived.
 fn into_registered_memory(ctx: &Ctx) -> Result<()> {
+    into_memory_of_an_adapter(ctx, false)
+}
+
+/// As above, but the adapter does not pin the pages: it has mapped them, and its driver has a
+/// notifier, which was registered after that of the module.
+fn into_memory_on_demand(ctx: &Ctx) -> Result<()> {
+    honest_lender(ctx)?;
+    into_memory_of_an_adapter(ctx, true)
+}
+
+fn into_memory_of_an_adapter(ctx: &Ctx, on_demand: bool) -> Result<()> {
     /// The number of bytes of a message.
     const PIECE: usize = 4096;
     let pages = Pages::new(BYTES)?;
     let mut pair = Pair::new(ctx, 4)?;
     // SAFETY: the pages are declared before the pair, so they are dropped after it.
-    let key = unsafe { pair.from.register(&pages)? };
+    let key = unsafe { pair.from.register(&pages, on_demand)? };
     let bytes = pattern(40, BYTES);
     let mut hits = 0;
     for _ in 0..MOST_TRIES {
         pages.fill(OLD);
+        for at in (0..BYTES).step_by(PIECE) {
+            let seen = pair.seen(pages.addr() + at, PIECE, key, ctx.limit)?;
+            expect(seen.iter().all(|byte| *byte == OLD), || {
+                format!("the adapter has sent other bytes at {at}")
+            })?;
+        }
         let mut session = adverts::open(ctx)?;
         session.victim.set_early_threshold(16_384)?;
         let Lent { len, rkey, addr } = session.peer.queue()?.lend(&bytes)?;

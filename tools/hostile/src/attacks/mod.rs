@@ -60,6 +60,7 @@ pub(crate) fn impossible(name: &str) -> Option<&'static str> {
         "early.never_answers" | "vanish.then_victim_closes" => {
             Some("TCP tells the victim of the end of the queue pair")
         }
+        "early.into_memory_on_demand" => Some("soft-iWARP pins all registered memory"),
         "sinks.read_instead" => Some("soft-iWARP does not check whether a key allows Reads"),
         _ => None,
     }
