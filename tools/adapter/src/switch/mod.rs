@@ -59,7 +59,8 @@ const PIECE: u64 = 64 << 10;
 /// Number of events in the clock above which events of destroyed queue pairs are removed: a guest
 /// could create and destroy queue pairs without end.
 const MANY: usize = 1 << 18;
-/// How much a late clock may catch up, so that the rate is kept if the host's scheduler is late.
+/// How much a late clock may catch up, so that a link with work keeps its rate if the host's
+/// scheduler is late.
 const LATE: Duration = Duration::from_micros(500);
 
 impl Link {
@@ -86,6 +87,8 @@ enum Work {
 struct Port {
     work: VecDeque<Work>,
     free_at: Instant,
+    /// Whether the next work has waited for the link, or for the work before it.
+    has_waited: bool,
 }
 
 /// Result of [`Switch::step`].
@@ -121,6 +124,7 @@ impl Switch {
                 .map(|_| Port {
                     work: VecDeque::new(),
                     free_at: now,
+                    has_waited: false,
                 })
                 .collect(),
             link,
@@ -226,7 +230,12 @@ impl Switch {
     /// Occupies the link for a number of bytes; returns their arrival time.
     fn occupy(&mut self, machine: Machine, bytes: u64, now: Instant) -> Instant {
         let port = &mut self.ports[machine];
-        let begin = port.free_at.max(now.checked_sub(LATE).unwrap_or(now));
+        let earliest = if port.has_waited {
+            now.checked_sub(LATE).unwrap_or(now)
+        } else {
+            now
+        };
+        let begin = port.free_at.max(earliest);
         port.free_at = begin + self.link.time(bytes);
         port.free_at.max(now) + self.link.latency
     }
@@ -252,6 +261,9 @@ impl Switch {
             return Step::Done;
         }
         let mut until = self.clock.peek().map(|Reverse(next)| next.at);
+        for port in &mut self.ports {
+            port.has_waited |= !port.work.is_empty() && port.free_at > now;
+        }
         // Use the link that has been free for the longest time, so that all links get their turn.
         let next = (0..self.ports.len())
             .filter(|m| !self.ports[*m].work.is_empty())
@@ -285,6 +297,8 @@ impl Switch {
             }
             None => {}
         }
+        let port = &mut self.ports[machine];
+        port.has_waited = !port.work.is_empty();
         // A link without a rate is free at once and queues behind the others.
         if self.link.rate.is_none() {
             self.ports[machine].free_at = now;
