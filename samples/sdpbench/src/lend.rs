@@ -2,25 +2,33 @@
 //! Sends with MSG_ZEROCOPY: the kernel tells when the buffer may be used again
 //! (Documentation/networking/msg_zerocopy.rst of the kernel).
 
-use std::io;
+use std::io::{self, Write};
 use std::mem;
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
-/// A connection whose sends are told of.
+/// Sends on a connection, with MSG_ZEROCOPY or without.
 pub(crate) struct Lender<'a> {
     stream: &'a TcpStream,
+    zerocopy: bool,
     /// Sends that were not told of yet.
     open: u32,
 }
 
 impl<'a> Lender<'a> {
-    /// Of a socket with SO_ZEROCOPY.
-    pub(crate) fn new(stream: &'a TcpStream) -> Self {
-        Self { stream, open: 0 }
+    /// `zerocopy` requires SO_ZEROCOPY of the socket.
+    pub(crate) fn new(stream: &'a TcpStream, zerocopy: bool) -> Self {
+        Self {
+            stream,
+            zerocopy,
+            open: 0,
+        }
     }
 
     pub(crate) fn send_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        if !self.zerocopy {
+            return self.stream.write_all(bytes);
+        }
         while !bytes.is_empty() {
             let flags = libc::MSG_ZEROCOPY | libc::MSG_NOSIGNAL;
             // SAFETY: The kernel only reads the bytes, and keeps their pages as long as it does.

@@ -8,7 +8,7 @@
 //! - computation between sends or receives: `bw SIZE --compute US`,
 //!   `--peer-compute US`
 //! - the impact of page faults: `bw SIZE --overwrite WINDOW`
-//! - sends with MSG_ZEROCOPY: `--zerocopy ... bw SIZE`
+//! - sends with MSG_ZEROCOPY: `--zerocopy ... bw SIZE`, `--zerocopy ... lat SIZE`
 //! - multi-stream: `bw SIZE --streams N`
 //! - fan-out: `bw SIZE --streams N --one-sender`
 //! - multi-client: `clients N bw SIZE`
@@ -44,7 +44,7 @@ struct Cli {
     /// The way that the client's sends and receives go, of SDP (socket option SDP_ZCOPY_MODE).
     #[arg(long, value_enum)]
     mode: Option<Mode>,
-    /// Send with MSG_ZEROCOPY: the client's `bw`.
+    /// Send with MSG_ZEROCOPY: the client, and the server's answers to `lat`.
     #[arg(long)]
     zerocopy: bool,
     /// The way at the server.

@@ -127,6 +127,7 @@ pub(crate) fn bandwidth(peer: Peer, group: Group, load: &Load) -> io::Result<()>
         size: wire(load.size)?,
         compute_us: load.peer_compute,
         mode: load.peer_mode,
+        zerocopy: false,
         group,
     };
     let mut streams = (0..load.streams)
@@ -159,16 +160,15 @@ pub(crate) fn bandwidth(peer: Peer, group: Group, load: &Load) -> io::Result<()>
 /// Sends to one after the other while there is time; returns how many bytes have arrived.
 fn send_by_turns(streams: &mut [TcpStream], load: &Load, zerocopy: bool) -> io::Result<u64> {
     let mut buffer = Buffer::new(load.size);
-    let mut lenders: Vec<_> = streams.iter().map(Lender::new).collect();
+    let mut lenders: Vec<_> = streams
+        .iter()
+        .map(|stream| Lender::new(stream, zerocopy))
+        .collect();
     let start = Instant::now();
     let mut sends = 0u32;
     while start.elapsed().as_secs_f64() < load.seconds {
-        for (mut stream, lender) in streams.iter().zip(&mut lenders) {
-            if zerocopy {
-                lender.send_all(&buffer)?;
-            } else {
-                stream.write_all(&buffer)?;
-            }
+        for lender in &mut lenders {
+            lender.send_all(&buffer)?;
             sends = sends.wrapping_add(1);
             compute(load.compute);
             if load.overwrite > 0 && sends % load.overwrite == 0 {
@@ -200,20 +200,26 @@ pub(crate) fn latency(
 ) -> io::Result<()> {
     let request = Request {
         mode: peer_mode,
+        zerocopy: peer.zerocopy,
         group,
         ..Request::new(job::ECHO, wire(size)?)
     };
     let mut stream = open(peer, request)?;
     await_group(&mut stream, group)?;
     let mut buffer = Buffer::new(size);
+    let mut lender = Lender::new(&stream, peer.zerocopy);
+    let mut round = || {
+        lender.send_all(&buffer)?;
+        // The answer overwrites the buffer.
+        lender.wait_for_all()?;
+        (&stream).read_exact(&mut buffer)
+    };
     // The first round pays for the peer's thread.
-    stream.write_all(&buffer)?;
-    stream.read_exact(&mut buffer)?;
+    round()?;
     let start = Instant::now();
     let mut rounds = 0u32;
     while start.elapsed().as_secs_f64() < seconds {
-        stream.write_all(&buffer)?;
-        stream.read_exact(&mut buffer)?;
+        round()?;
         rounds += 1;
     }
     let one_way = start.elapsed().as_secs_f64() / f64::from(rounds) / 2.0 * 1e6;

@@ -2,6 +2,7 @@
 //! The server: a thread for each connection does what its first bytes ask for.
 
 use crate::crowd::Group;
+use crate::lend::Lender;
 use crate::measure::{compute, Buffer};
 use crate::sock::{self, Mode, Peer};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -40,13 +41,15 @@ pub(crate) struct Request {
     pub(crate) compute_us: u32,
     /// The way that the server sends and receives.
     pub(crate) mode: Option<Mode>,
+    /// The server sends messages with MSG_ZEROCOPY.
+    pub(crate) zerocopy: bool,
     /// With more than one member: each is sent a byte when the last has come.
     pub(crate) group: Group,
 }
 
-/// Job, size and computation, little-endian, the number of the mode, 255 for none, and the group and
-/// its members.
-const REQUEST_LEN: usize = 16;
+/// Job, size and computation, little-endian, the number of the mode, 255 for none, the group and its
+/// members, and 1 for MSG_ZEROCOPY.
+const REQUEST_LEN: usize = 17;
 const NO_MODE: u8 = 255;
 
 impl Request {
@@ -56,6 +59,7 @@ impl Request {
             size,
             compute_us: 0,
             mode: None,
+            zerocopy: false,
             group: Group { id: 0, members: 1 },
         }
     }
@@ -68,16 +72,18 @@ impl Request {
         raw[9] = self.mode.map_or(NO_MODE, |mode| mode as u8);
         raw[10..14].copy_from_slice(&self.group.id.to_le_bytes());
         raw[14..16].copy_from_slice(&self.group.members.to_le_bytes());
+        raw[16] = self.zerocopy.into();
         raw
     }
 
     fn decode(raw: [u8; REQUEST_LEN]) -> Self {
-        let [job, a, b, c, d, e, f, g, h, mode, i, j, k, l, m, n] = raw;
+        let [job, a, b, c, d, e, f, g, h, mode, i, j, k, l, m, n, zerocopy] = raw;
         Self {
             job,
             size: u32::from_le_bytes([a, b, c, d]),
             compute_us: u32::from_le_bytes([e, f, g, h]),
             mode: Mode::from_number(mode),
+            zerocopy: zerocopy != 0,
             group: Group {
                 id: u32::from_le_bytes([i, j, k, l]),
                 members: u16::from_le_bytes([m, n]),
@@ -259,9 +265,15 @@ fn answer(mut stream: TcpStream, request: Request) -> io::Result<()> {
             stream.write_all(&total.to_le_bytes())
         }
         job::ECHO => {
+            if request.zerocopy {
+                sock::set_zerocopy(&stream)?;
+            }
             let mut buffer = Buffer::new(size);
-            while stream.read_exact(&mut buffer).is_ok() {
-                stream.write_all(&buffer)?;
+            let mut lender = Lender::new(&stream, request.zerocopy);
+            while (&stream).read_exact(&mut buffer).is_ok() {
+                lender.send_all(&buffer)?;
+                // The next message overwrites the buffer.
+                lender.wait_for_all()?;
             }
             Ok(())
         }

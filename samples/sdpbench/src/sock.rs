@@ -95,7 +95,7 @@ impl Peer {
     fn set_up(self, fd: &OwnedFd) -> io::Result<()> {
         set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
         if self.zerocopy {
-            set_option(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1)?;
+            set_zerocopy(fd)?;
         }
         match self.mode {
             Some(mode) => set_mode(fd, mode),
@@ -107,6 +107,11 @@ impl Peer {
 /// Chooses the way of an SDP socket.
 pub(crate) fn set_mode(sock: &impl AsRawFd, mode: Mode) -> io::Result<()> {
     set_option(sock, SOL_SDP, SDP_ZCOPY_MODE, mode as i32)
+}
+
+/// Allows sends with MSG_ZEROCOPY.
+pub(crate) fn set_zerocopy(sock: &impl AsRawFd) -> io::Result<()> {
+    set_option(sock, libc::SOL_SOCKET, libc::SO_ZEROCOPY, 1)
 }
 
 fn socket(family: Family) -> io::Result<OwnedFd> {
