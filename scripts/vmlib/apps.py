@@ -426,7 +426,7 @@ def apps(bench: Bench, folder: str = FOLDER, rounds: int = ROUNDS) -> None:
             f"A machine's processor copies {results.copies:.0f} MB/s, and each link carries {rate:.0f} MB/s.\n")
     print(text, flush=True)
     for plan in PLANS:
-        missing = [point for point in plan.points if results.lacks(plan.name, SETTING, point)]
+        missing = [point for point in plan.points if results.lacks(plan.name, SETTING, point, WAYS)]
         if missing:
             with plan.start(bench) as measurement:
                 for point in missing:

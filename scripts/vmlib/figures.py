@@ -13,23 +13,26 @@ import dataclasses
 import datetime
 import functools
 import hashlib
+import itertools
 import json
 import os
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from .bench import Bench
 from .machine import VmError
-from .measuring import COPY, KIB, MIB, MODES, RAW, Servers, forced, heading, processor_time
+from .measuring import COPY, KIB, MIB, MODES, RAW, RAW_LATENCY, Servers, forced, heading, processor_time
 from .plot import Series, lines
 from .rates import QperfServer, qperf
 from .setup import ADAPTER, say
 
 FOLDER = os.path.join(os.environ.get("IB_SDP_CACHE", ""), "figures")
 ROUNDS = 3
-# Of one measurement of sdpbench.
+# Of one measurement of sdpbench or qperf.
 SECONDS = 1
+# Of one measurement with everything around it: 1245 measurements took 1340 s.
+ALL_SECONDS = 1.1
 
 # Link rate / copy rate. 2004: 825 MB/s of raw RDMA, copies of 1.5 GB/s. 2006: a link (MT25208, DDR) as fast as copies.
 # Today: 200 to 400 Gb/s.
@@ -38,6 +41,8 @@ SETTINGS = {"2004": 0.55, "2006": 1.0, "today": 10.0}
 WAYS = ("BSDP", "ZSDP", "AZ-SDP")
 # The module chooses the way: what a program gets that asks for nothing.
 AUTOMATIC = "SDP, automatic"
+# Ways without a socket: tests of qperf.
+VERBS = {**RAW, **RAW_LATENCY}
 ALL_WAYS = (AUTOMATIC, "BSDP", "ZSDP", "AZ-SDP", "SinkAvail", "MSG_ZEROCOPY", "TCP", "TCP, MSG_ZEROCOPY", "rsockets")
 
 
@@ -54,13 +59,21 @@ class Plan:
     # sdpbench's command by the value on the x axis.
     loads: Mapping[str, str]
     ways: Sequence[str] = (*WAYS, "TCP")
-    settings: Sequence[str] = ("2006",)
-    # What a paper says AZ-SDP has in comparison to ZSDP.
-    paper: str = ""
-    # AZ-SDP / ZSDP in the paper of 2006, by point.
-    gain: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    # By series: what the paper of 2004 has measured in its own setting, as parts of the link's rate.
-    points: Mapping[str, Mapping[str, float]] = dataclasses.field(default_factory=dict)
+    # What the papers say, as a sentence.
+    papers: str = ""
+    # AZ-SDP / ZSDP in the paper of 2006.
+    gain: Series = dataclasses.field(default_factory=dict)
+    # What the paper of 2004 has measured in its own setting, as parts of the link's rate.
+    points: Series = dataclasses.field(default_factory=dict)
+
+    @property
+    def least(self) -> bool:
+        """Whether less is better."""
+        return self.what == "lat"
+
+    @property
+    def unit(self) -> str:
+        return "us one way" if self.least else "MB/s"
 
 
 def by_size(command: str, sizes: Sequence[int]) -> dict[str, str]:
@@ -70,30 +83,37 @@ def by_size(command: str, sizes: Sequence[int]) -> dict[str, str]:
 # Microseconds between sends.
 COMPUTATION = (0, 100, 200, 500, 1000, 2000)
 
+# The curves of several connections and programs begin with one of them, although this load is the same in all: the
+# speed of the emulator changes between them.
 PLANS = (
-    Plan("computation", "Computation between sends of 64 KiB", "us of computation", "bw",
-         {str(us): f"bw {64 * KIB} --compute {us}" for us in COMPUTATION}, paper="2.0 at best",
-         gain={str(us): 2.0 for us in COMPUTATION}),
-    Plan("computation-1m", "Computation between sends of 1 MiB", "us of computation", "bw",
-         {str(us): f"bw {MIB} --compute {us}" for us in (0, 200, 1000, 2000, 5000)}, paper="no loss at 200 us"),
-    Plan("faults", "Page faults: the buffer of 64 KiB is overwritten after so many sends", "sends", "bw",
-         {str(window): f"bw {64 * KIB} --overwrite {window}" for window in (1, 2, 4, 8, 16, 32, 64, 128)},
-         ways=(AUTOMATIC, *WAYS, "TCP"), paper="below 1 for small windows"),
     Plan("throughput", "One-way throughput", "bytes of a send", "bw",
-         by_size("bw", [KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]),
-         ways=(*ALL_WAYS, *RAW), settings=("2006", "2004", "today"), paper="1.35 for medium messages",
-         gain={str(size): 1.35 for size in (16 * KIB, 64 * KIB, 256 * KIB)},
-         # SDP had 2.7 times the rate of TCP over IPoIB.
+         by_size("bw", [KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB]), ways=(*ALL_WAYS, *RAW),
+         papers="AZ-SDP carries 1.35 times the bytes of ZSDP with medium messages (2006). SDP carries 2.7 times the "
+                "bytes of TCP over IPoIB (2004), and takes 60 to 70% less processor time.",
+         gain={"the paper of 2006": {str(size): 1.35 for size in (16 * KIB, 64 * KIB, 256 * KIB)}},
          points={"the paper of 2004, SDP": {str(64 * KIB): 0.57},
                  "the paper of 2004, TCP": {str(64 * KIB): 0.57 / 2.7}}),
-    Plan("latency", "Ping-pong latency", "bytes", "lat", by_size("lat", [1, 64, KIB, 4 * KIB, 16 * KIB, 64 * KIB]),
-         ways=(AUTOMATIC, "BSDP", "TCP", "rsockets"), settings=("today",)),
+    Plan("latency", "Ping-pong latency", "bytes", "lat", by_size("lat", [1, KIB, 4 * KIB, 16 * KIB, 64 * KIB]),
+         ways=(*ALL_WAYS, *RAW_LATENCY)),
+    Plan("computation", "Computation between sends of 64 KiB", "us of computation", "bw",
+         {str(us): f"bw {64 * KIB} --compute {us}" for us in COMPUTATION},
+         papers="AZ-SDP is 2.0 times as fast as ZSDP at best (2006).",
+         gain={"the paper of 2006, at best": {str(us): 2.0 for us in COMPUTATION}}),
+    Plan("computation-1m", "Computation between sends of 1 MiB", "us of computation", "bw",
+         {str(us): f"bw {MIB} --compute {us}" for us in (0, 200, 1000, 2000, 5000)},
+         papers="AZ-SDP loses nothing by 200 us of computation (2006)."),
+    Plan("faults", "Page faults: the buffer of 64 KiB is overwritten after so many sends", "sends", "bw",
+         {str(window): f"bw {64 * KIB} --overwrite {window}" for window in (1, 4, 8, 16, 32, 64)},
+         ways=(AUTOMATIC, *WAYS, "TCP"),
+         papers="AZ-SDP is slower than ZSDP with small windows; a page fault takes about 6 us (2006)."),
     Plan("hot-spot", "Hot spot: six clients at a time", "bytes", "lat",
-         {str(size): f"clients 6 lat {size}" for size in (KIB, 16 * KIB, 64 * KIB)}, paper="AZ-SDP is better"),
+         {str(size): f"clients 6 lat {size}" for size in (KIB, 16 * KIB, 64 * KIB)},
+         papers="AZ-SDP takes less time than ZSDP (2006)."),
     Plan("multi-stream", "So many connections of one program, 64 KiB", "connections", "bw",
          {str(count): f"bw {64 * KIB} --streams {count}" for count in (1, 2, 4, 8)}),
     Plan("multi-client", "So many programs, 64 KiB", "programs", "bw",
-         {str(count): f"clients {count} bw {64 * KIB}" for count in (1, 2, 4, 8)}, paper="AZ-SDP is better"),
+         {str(count): f"clients {count} bw {64 * KIB}" for count in (1, 2, 4, 8)},
+         papers="AZ-SDP carries more than ZSDP (2006)."),
     Plan("fan-in", "So many programs send to one thread, 64 KiB", "programs", "bw",
          {str(count): f"clients {count} bw {64 * KIB} --one-receiver" for count in (1, 2, 4, 8)}),
     Plan("fan-out", "One thread sends to so many connections by turns, 64 KiB", "connections", "bw",
@@ -137,10 +157,10 @@ class Results:
     def get(self, figure: str, setting: str, point: str) -> Measured:
         return self.points.get(self.key(figure, setting, point), {})
 
-    def lacks(self, figure: str, setting: str, point: str) -> bool:
-        """Whether a point was not measured yet, or one of its measurements failed."""
+    def lacks(self, figure: str, setting: str, point: str, ways: Iterable[str]) -> bool:
+        """Whether one of the ways was not measured yet at a point, or one of its measurements failed."""
         measured = self.get(figure, setting, point)
-        return not measured or any(values is None for rounds in measured.values() for values in rounds)
+        return any(None in measured.get(way, [None]) for way in ways)
 
     def keep(self, figure: str, setting: str, point: str, measured: Measured) -> None:
         self.points[self.key(figure, setting, point)] = measured
@@ -167,9 +187,9 @@ def made_of() -> str:
 
 def measurement(bench: Bench, servers: Servers, way: str, what: str, load: str) -> Callable[[], float]:
     """One measurement of a way."""
-    if way in RAW:
+    if way in VERBS:
         size = int(load.split()[1])
-        return functools.partial(qperf, bench.a, bench.address(bench.b), RAW[way], size, SECONDS)
+        return functools.partial(qperf, bench.a, bench.address(bench.b), VERBS[way], size, SECONDS)
     if way in MODES:
         return functools.partial(forced, servers, way, what, load)
     transport = {AUTOMATIC: "sdp", "rsockets": "rsockets"}.get(way, "tcp")
@@ -202,47 +222,75 @@ def medians(measured: Measured, column: int = 0) -> dict[str, float]:
     return {way: statistics.median(done(rounds, column)) for way, rounds in measured.items() if done(rounds)}
 
 
-def quotient(measured: Measured, one: str, others: Sequence[str], least: bool) -> str:
-    """The median over the rounds of `one` in comparison to the best of the others: for latencies, the least one."""
-    if one not in measured or not any(other in measured for other in others):
-        return "-"
+def against_best(measured: Measured, one: str, others: Sequence[str], least: bool) -> float | None:
+    """The median over the rounds of `one` in comparison to the best of the others: for latencies, the least one.
+    None if no round has both."""
     best = min if least else max
     got = []
-    for number, values in enumerate(measured[one]):
+    for number, values in enumerate(measured.get(one, [])):
         against = done([measured[other][number] for other in others if other in measured])
         if values and against:
             got.append(values[0] / best(against))
-    return f"{statistics.median(got):.2f}" if got else "-"
+    return statistics.median(got) if got else None
+
+
+def quotient(measured: Measured, one: str, others: Sequence[str], least: bool) -> str:
+    """The same as a cell of a table."""
+    value = against_best(measured, one, others, least)
+    return "-" if value is None else f"{value:.2f}"
+
+
+def costs(measured: Measured) -> Measured:
+    """Each round's us of both machines' processors together for a MiB."""
+    return {way: [values and [sum(values[1:])] for values in rounds] for way, rounds in measured.items()}
+
+
+def comparisons(plan: Plan, cells: Sequence[Measured]) -> dict[str, list[str]]:
+    """The rows of a table that compare ways."""
+    def row(one: str, others: Sequence[str]) -> list[str]:
+        return [quotient(cell, one, others, plan.least) for cell in cells]
+    rows = {"AZ-SDP / ZSDP": row("AZ-SDP", ["ZSDP"])}
+    for name, points in plan.gain.items():
+        rows[f"  {name}"] = [f"{points[point]:.2f}" if point in points else "" for point in plan.loads]
+    if AUTOMATIC in plan.ways:
+        rows["automatic / best"] = row(AUTOMATIC, [way for way in plan.ways if way in MODES and way != "MSG_ZEROCOPY"])
+        rows["automatic / TCP"] = row(AUTOMATIC, ["TCP"])
+        if plan.what == "bw":
+            rows["automatic / TCP, processor time"] = [
+                quotient(costs(cell), AUTOMATIC, ["TCP"], least=True) for cell in cells]
+        raw = [way for way in plan.ways if way in VERBS]
+        if raw:
+            rows["automatic / raw"] = row(AUTOMATIC, raw)
+    return rows
+
+
+def stated(plan: Plan, setting: str, results: Results) -> Series:
+    """The points of the paper of 2004 in its own setting, in MB/s of our link."""
+    if setting != "2004":
+        return {}
+    rate = SETTINGS[setting] * results.copies
+    return {name: {point: part * rate for point, part in points.items()} for name, points in plan.points.items()}
 
 
 def table(plan: Plan, setting: str, results: Results) -> str:
-    """A figure's medians with the least and the most, and what is compared."""
-    unit = "us one way" if plan.what == "lat" else "MB/s"
-    least = plan.what == "lat"
-    ours = [way for way in plan.ways if way in MODES]
-    compared: dict[str, tuple[str, Sequence[str]]] = {}
-    if "AZ-SDP" in plan.ways and "ZSDP" in plan.ways:
-        compared["AZ-SDP / ZSDP"] = "AZ-SDP", ["ZSDP"]
-    if AUTOMATIC in plan.ways:
-        compared["automatic / best"] = AUTOMATIC, [way for way in ours if way != "MSG_ZEROCOPY"]
-        compared["automatic / TCP"] = AUTOMATIC, ["TCP"]
-    text = f"{plan.title}; {unit}, by {plan.axis}"
-    text += f"; the setting of {setting}" if setting.isdigit() else f"; {setting}'s setting"
-    text += f"\n{'-' * len(text)}\n"
-    if plan.paper:
-        text += f"The papers, AZ-SDP / ZSDP: {plan.paper}.\n"
-    width = max(len(way) for way in plan.ways)
-    cells = {point: results.get(plan.name, setting, point) for point in plan.loads}
-    text += " " * width + "".join(f"{point:>26}" for point in plan.loads) + "\n"
+    """A figure's medians with the least and the most, the papers' points, and what is compared."""
+    cells = [results.get(plan.name, setting, point) for point in plan.loads]
+    rows: dict[str, list[str]] = {"": list(plan.loads)}
     for way in plan.ways:
-        text += f"{way:<{width}}"
-        for measured in cells.values():
-            values = done(measured.get(way, []))
-            text += f"{f'{statistics.median(values):.1f} ({min(values):.1f}-{max(values):.1f})' if values else '-':>26}"
-        text += "\n"
-    for title, (one, others) in compared.items():
-        text += f"{title:<{width}}" + "".join(
-            f"{quotient(measured, one, others, least):>26}" for measured in cells.values()) + "\n"
+        got = [done(measured.get(way, [])) for measured in cells]
+        rows[way] = [f"{statistics.median(values):.1f} ({min(values):.1f}-{max(values):.1f})" if values else "-"
+                     for values in got]
+    for name, points in stated(plan, setting, results).items():
+        rows[name] = [f"{points[point]:.1f}" if point in points else "" for point in plan.loads]
+    rows |= comparisons(plan, cells)
+    title = f"{plan.title}; {plan.unit}, by {plan.axis}"
+    title += f"; the setting of {setting}" if setting.isdigit() else f"; {setting}'s setting"
+    text = f"{title}\n{'-' * len(title)}\n"
+    if plan.papers:
+        text += f"The papers: {plan.papers}\n"
+    width = max(map(len, rows))
+    for name, row in rows.items():
+        text += (f"{name:<{width}}" + "".join(f"{cell:>26}" for cell in row)).rstrip() + "\n"
     return text
 
 
@@ -255,32 +303,27 @@ def series(plan: Plan, setting: str, results: Results, column: int = 0) -> Serie
 def draw(plan: Plan, setting: str, results: Results, folder: str) -> None:
     """A figure's plots: the figure, and for throughput what it costs both machines' processors."""
     of = f" ({setting})"
-    name = f"{plan.name}-{setting}" if len(plan.settings) > 1 else plan.name
-    unit = "us one way" if plan.what == "lat" else "MB/s"
+    name = os.path.join(folder, f"{plan.name}-{setting}")
     made = results.measured()
-    shown = dict(series(plan, setting, results))
-    if setting == "2004":
-        rate = SETTINGS[setting] * results.copies
-        shown.update({name: {point: part * rate for point, part in points.items()}
-                      for name, points in plan.points.items()})
-    lines(os.path.join(folder, f"{name}.svg"), f"{plan.title}{of}", made, plan.axis, unit, shown)
+    lines(f"{name}.svg", f"{plan.title}{of}", made, plan.axis, plan.unit,
+          {**series(plan, setting, results), **stated(plan, setting, results)})
     if plan.name == "throughput":
         sender, receiver = (series(plan, setting, results, column) for column in (1, 2))
         both = {way: {point: value + receiver[way][point] for point, value in points.items()}
                 for way, points in sender.items()}
-        lines(os.path.join(folder, f"{name}-cost.svg"), f"Processor time of both machines{of}", made, plan.axis,
-              "us per MiB", both, both_logarithmic=True)
+        lines(f"{name}-cost.svg", f"Processor time of both machines{of}", made, plan.axis, "us per MiB", both,
+              both_logarithmic=True)
 
 
 def draw_gain(plan: Plan, results: Results, folder: str) -> None:
     """AZ-SDP in comparison to ZSDP in all settings of a figure, with the paper's points."""
-    gain = {}
-    for setting in plan.settings:
-        rates = series(plan, setting, results)
-        gain[setting] = {point: value / rates["ZSDP"][point] for point, value in rates.get("AZ-SDP", {}).items()
-                         if point in rates.get("ZSDP", {})}
+    gains: dict[str, dict[str, float]] = {}
+    for setting in SETTINGS:
+        values = {point: against_best(results.get(plan.name, setting, point), "AZ-SDP", ["ZSDP"], plan.least)
+                  for point in plan.loads}
+        gains[setting] = {point: value for point, value in values.items() if value is not None}
     lines(os.path.join(folder, f"{plan.name}-gain.svg"), f"{plan.title}: AZ-SDP / ZSDP", results.measured(), plan.axis,
-          "", {**gain, "the paper of 2006": plan.gain})
+          "ratio of times" if plan.least else "ratio of rates", {**gains, **plan.gain})
 
 
 def head(results: Results, rates: Mapping[str, float], rounds: int) -> str:
@@ -291,6 +334,21 @@ def head(results: Results, rates: Mapping[str, float], rounds: int) -> str:
             f"Each link carries {carried}.\n")
 
 
+# A point of a figure in a setting.
+Point: TypeAlias = tuple[Plan, str, str]
+
+
+def lacking(results: Results) -> list[Point]:
+    """What is not kept yet."""
+    return [(plan, setting, point) for plan in PLANS for setting in SETTINGS for point in plan.loads
+            if results.lacks(plan.name, setting, point, plan.ways)]
+
+
+def minutes(points: Iterable[Point], rounds: int) -> float:
+    """About how long the points take."""
+    return sum(len(plan.ways) for plan, _, _ in points) * rounds * ALL_SECONDS / 60
+
+
 def figures(bench: Bench, folder: str = FOLDER, rounds: int = ROUNDS) -> None:
     """Measures the points that are not kept yet, prints all tables, and draws the plots."""
     os.makedirs(folder, exist_ok=True)
@@ -299,14 +357,17 @@ def figures(bench: Bench, folder: str = FOLDER, rounds: int = ROUNDS) -> None:
     rates = {setting: part * results.copies for setting, part in SETTINGS.items()}
     text = head(results, rates, rounds)
     print(text, flush=True)
+    missing = lacking(results)
+    say(f"  .. {len(missing)} points to measure, about {minutes(missing, rounds):.0f} minutes")
+    number = itertools.count(1)
     for plan in PLANS:
-        for setting in plan.settings:
-            bench.adapter.ask("rate", f"{rates[setting] * 8:.0f}M")
-            missing = [point for point in plan.loads if results.lacks(plan.name, setting, point)]
-            if missing:
+        for setting in SETTINGS:
+            here = [point for of, where, point in missing if of is plan and where == setting]
+            if here:
+                bench.adapter.ask("rate", f"{rates[setting] * 8:.0f}M")
                 with Servers(bench) as servers, QperfServer(bench.b):
-                    for point in missing:
-                        say(f"  .. {plan.title}, {setting}: {point} {plan.axis}")
+                    for point in here:
+                        say(f"  .. {next(number)} of {len(missing)}: {plan.title}, {setting}: {point} {plan.axis}")
                         measured = measure(bench, servers, plan, plan.loads[point], rounds)
                         results.keep(plan.name, setting, point, measured)
             shown = table(plan, setting, results)
@@ -316,6 +377,5 @@ def figures(bench: Bench, folder: str = FOLDER, rounds: int = ROUNDS) -> None:
             with open(os.path.join(folder, "tables.txt"), "w", encoding="utf-8") as file:
                 file.write(text)
             draw(plan, setting, results, folder)
-        if plan.gain:
-            draw_gain(plan, results, folder)
+        draw_gain(plan, results, folder)
     heading(f"The tables and the plots are in {folder}")

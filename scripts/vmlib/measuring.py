@@ -25,6 +25,7 @@ MODES = {"BSDP": ("copy", "copy"), "ZSDP": ("sync", "sync"), "AZ sends": ("async
          "MSG_ZEROCOPY": ("async --zerocopy", "sync")}
 # The same by verbs without a socket: tests of qperf.
 RAW = {"raw Read": "rc_rdma_read_bw", "raw Write": "rc_rdma_write_bw"}
+RAW_LATENCY = {"raw Send": "rc_lat"}
 # The module's counters per MiB of payload, with their names in tables: the sender's, the
 # receiver's.
 COUNTED = ({"tx_copied_bytes": "KiB copied", "pages_touched": "faults", "tlb_flush": "flushes",
