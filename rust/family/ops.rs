@@ -13,6 +13,7 @@ use kernel::error::to_result;
 use kernel::prelude::*;
 use kernel::sync::aref::ARef;
 
+use super::sockopt;
 use crate::bindings::{
     self,
     sock,
@@ -466,13 +467,14 @@ unsafe fn fast_open(
     })
 }
 
-/// Checks the control messages of a send, as TCP does. They are about packets, and have no effect.
-/// Returns `true` if the bytes of the send are in the memory of a device, which SDP cannot send.
+/// Checks the control messages of a send, as TCP does. With TCP, only messages that ask for
+/// timestamps have an effect. Returns `true` if the bytes of the send are in the memory of a
+/// device, which SDP cannot send.
 ///
 /// # Errors
 ///
 /// `EINVAL` for an invalid or unknown control message, and for SCM_TS_OPT_ID, which the core
-/// refuses for sockets of TCP only; `EPERM`.
+/// refuses for sockets of TCP only; `EPERM`; `EOPNOTSUPP` for timestamps of sent bytes.
 ///
 /// # Safety
 ///
@@ -492,6 +494,9 @@ unsafe fn check_control(sock: &SdpSock, msg: *mut bindings::msghdr) -> Result<bo
     }
     if cookie.tsflags & bindings::SDP_CONST_SOCKCM_FLAG_TS_OPT_ID != 0 {
         return Err(EINVAL);
+    }
+    if cookie.tsflags & sockopt::TIMESTAMPS_OF_SENT != 0 {
+        return Err(EOPNOTSUPP);
     }
     Ok(cookie.dmabuf_id != 0)
 }

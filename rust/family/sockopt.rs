@@ -65,6 +65,14 @@ impl Value {
         i32::from_ne_bytes([a, b, c, d])
     }
 
+    /// Whether the value of SO_MAX_PACING_RATE, an `unsigned int` or `unsigned long`, is no limit.
+    fn is_no_pacing_rate(&self) -> bool {
+        match self.bytes().first_chunk() {
+            Some(long) => u64::from_ne_bytes(*long) == u64::MAX,
+            None => self.number() == -1,
+        }
+    }
+
     /// An address at which reading fails without a wait: the core then reports the error itself,
     /// after other errors of the call.
     fn nowhere() -> sockptr_t {
@@ -141,11 +149,36 @@ fn is_of_packets(is_v6: bool, level: i32, name: i32) -> bool {
     }
 }
 
-/// Whether the call asks for something that a program would rely on, and that needs packets: IP
-/// options and extension headers, protection against packets from far away, or encryption (IPsec).
-/// Turning these off has no effect either.
-fn needs_packets(is_v6: bool, level: i32, name: i32, value: &Value) -> bool {
+/// Timestamps of sent bytes, which SO_TIMESTAMPING asks for (`SOF_TIMESTAMPING_TX_RECORD_MASK`).
+pub(super) const TIMESTAMPS_OF_SENT: u32 = bindings::SOF_TIMESTAMPING_TX_HARDWARE
+    | bindings::SOF_TIMESTAMPING_TX_SOFTWARE
+    | bindings::SOF_TIMESTAMPING_TX_SCHED
+    | bindings::SOF_TIMESTAMPING_TX_ACK
+    | bindings::SOF_TIMESTAMPING_TX_COMPLETION;
+
+/// Addresses that a program prefers to the usual ones (IPV6_ADDR_PREFERENCES).
+const PREFERRED_ADDRS: u32 = bindings::IPV6_PREFER_SRC_TMP
+    | bindings::IPV6_PREFER_SRC_PUBLIC
+    | bindings::IPV6_PREFER_SRC_COA;
+
+/// Whether the call asks for something that a program would rely on, and that SDP cannot do: IP
+/// options, extension headers and hop limits of packets, protection against packets from far away,
+/// encryption (IPsec), another route or source address than the RDMA CM chooses, pacing, and
+/// timestamps of sent bytes. Turning these off has no effect either. Values that TCP would refuse
+/// are left to the core.
+fn cannot_be_done(is_v6: bool, level: i32, name: i32, value: &Value) -> bool {
+    let number = value.number();
+    let is_number = value.len as usize >= size_of::<i32>();
     match (level as u32, name as u32) {
+        (bindings::SOL_SOCKET, bindings::SO_MARK | bindings::SO_DONTROUTE) => {
+            is_number && number != 0
+        }
+        (bindings::SOL_SOCKET, bindings::SO_MAX_PACING_RATE) => {
+            is_number && !value.is_no_pacing_rate()
+        }
+        (bindings::SOL_SOCKET, bindings::SO_TIMESTAMPING_OLD | bindings::SO_TIMESTAMPING_NEW) => {
+            is_number && number as u32 & TIMESTAMPS_OF_SENT != 0
+        }
         (
             bindings::SOL_IP,
             bindings::IP_OPTIONS | bindings::IP_IPSEC_POLICY | bindings::IP_XFRM_POLICY,
@@ -156,8 +189,15 @@ fn needs_packets(is_v6: bool, level: i32, name: i32, value: &Value) -> bool {
             | bindings::IPV6_IPSEC_POLICY
             | bindings::IPV6_XFRM_POLICY,
         ) => is_v6 && value.len > 0,
-        (bindings::SOL_IP, bindings::IP_MINTTL) => value.number() != 0,
-        (bindings::SOL_IPV6, bindings::IPV6_MINHOPCOUNT) => is_v6 && value.number() != 0,
+        (bindings::SOL_IP, bindings::IP_MINTTL) => number != 0,
+        (bindings::SOL_IPV6, bindings::IPV6_MINHOPCOUNT) => is_v6 && number != 0,
+        (bindings::SOL_IP, bindings::IP_TTL) => (1..=255).contains(&number),
+        (bindings::SOL_IPV6, bindings::IPV6_UNICAST_HOPS) => {
+            is_v6 && is_number && (0..=255).contains(&number)
+        }
+        (bindings::SOL_IPV6, bindings::IPV6_ADDR_PREFERENCES) => {
+            is_v6 && is_number && number as u32 & PREFERRED_ADDRS != 0
+        }
         _ => false,
     }
 }
@@ -220,7 +260,7 @@ pub(super) unsafe extern "C" fn setsockopt(
     }
     if value
         .as_ref()
-        .is_ok_and(|value| needs_packets(is_v6, level, name, value))
+        .is_ok_and(|value| cannot_be_done(is_v6, level, name, value))
     {
         return EOPNOTSUPP.to_errno();
     }

@@ -81,12 +81,10 @@ impl Sk {
             // listener has in lists and buffers is not the clone's. The core has already set the
             // pointer of a new socket of AF_INET6.
             if !former.is_null() && former != pinfo6 {
-                (*pinfo6).hop_limit = (*former).hop_limit;
                 (*pinfo6).mcast_hops = (*former).mcast_hops;
                 (*pinfo6).pmtudisc = (*former).pmtudisc;
                 (*pinfo6).tclass = (*former).tclass;
                 (*pinfo6).rxopt = (*former).rxopt;
-                (*pinfo6).srcprefs = (*former).srcprefs;
                 (*pinfo6).frag_size = (*former).frag_size;
             }
             (*inet).pinet6 = pinfo6;

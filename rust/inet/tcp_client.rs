@@ -50,10 +50,9 @@ pub(crate) struct TcpClient {
 unsafe impl Send for TcpClient {}
 
 /// Flags of a socket, and the socket options that set them.
-const FLAGS: [(bindings::sock_flags, u32); 4] = [
+const FLAGS: [(bindings::sock_flags, u32); 3] = [
     (bindings::sock_flags_SOCK_KEEPOPEN, bindings::SO_KEEPALIVE),
     (bindings::sock_flags_SOCK_URGINLINE, bindings::SO_OOBINLINE),
-    (bindings::sock_flags_SOCK_LOCALROUTE, bindings::SO_DONTROUTE),
     (bindings::sock_flags_SOCK_ZEROCOPY, bindings::SO_ZEROCOPY),
 ];
 
@@ -229,7 +228,6 @@ impl TcpClient {
             }
             (*to).sk_lingertime = ptr::read_volatile(&raw const (*from).sk_lingertime);
             (*to).sk_priority = ptr::read_volatile(&raw const (*from).sk_priority);
-            (*to).sk_mark = ptr::read_volatile(&raw const (*from).sk_mark);
             (*to).sk_rcvtimeo = ptr::read_volatile(&raw const (*from).sk_rcvtimeo);
             (*to).sk_sndtimeo = ptr::read_volatile(&raw const (*from).sk_sndtimeo);
             (*to).sk_rcvlowat = ptr::read_volatile(&raw const (*from).sk_rcvlowat);
@@ -238,12 +236,10 @@ impl TcpClient {
                 to.cast::<bindings::inet_sock>(),
             );
             (*to).tos = ptr::read_volatile(&raw const (*from).tos);
-            (*to).uc_ttl = ptr::read_volatile(&raw const (*from).uc_ttl);
             (*to).pmtudisc = ptr::read_volatile(&raw const (*from).pmtudisc);
             if sk.is_v6() {
                 let (from, to) = ((*from).pinet6, (*to).pinet6);
                 (*to).tclass = ptr::read_volatile(&raw const (*from).tclass);
-                (*to).hop_limit = ptr::read_volatile(&raw const (*from).hop_limit);
                 (*to).pmtudisc = ptr::read_volatile(&raw const (*from).pmtudisc);
                 (*to).rxopt = ptr::read_volatile(&raw const (*from).rxopt);
             }

@@ -276,6 +276,33 @@ def names_the_kind_of_the_server(bench: Bench) -> None:
         expect(accepted(sdp) == 2, sdp.output)
 
 
+MARKED = """
+import socket
+s = socket.socket()
+s.setsockopt(1, socket.SO_MARK, {mark})
+print(s.connect_ex(("{host}", {port})))
+"""
+
+
+@test(machines=1, core=("stock",))
+def options_that_sdp_refuses(bench: Bench) -> None:
+    """A client that has set an option on which it relies, and which SDP refuses, connects by TCP or not at all."""
+    vm, here, port = bench.a, bench.address(bench.a), 7718
+    refused = "Operation not supported (os error 95)"
+
+    def client(flags: str, mark: int) -> str:
+        program = MARKED.format(host=here, port=port, mark=mark)
+        return vm.check(f"sdpctl run -v {flags} -- python3 -c '{program}' 2>&1")
+    with server_of(bench, vm, port):
+        said = client("", 42)
+        expect(f"has to connect to {here}:{port} by TCP: {refused}" in said and said.endswith("\n0"), said)
+        said = client("--require", 42)
+        expect(f"cannot connect to {here}:{port} by SDP: {refused}" in said and said.endswith("\n95"), said)
+    with server_of(bench, vm, port, IPPROTO_SDP):
+        said = client("--require", 0)
+        expect(f"connects to {here}:{port} by SDP" in said and said.endswith("\n0"), said)
+
+
 @test(core=("stock",))
 def both_serves_both(bench: Bench) -> None:
     """A server with a `both` rule serves TCP clients and SDP clients; with --require, only SDP clients."""
@@ -439,9 +466,11 @@ def over_iwarp(bench: Bench) -> None:
 
 # Tests that detect differences documented in tcp.rst and sdpctl.rst: how the peers of deferred
 # connections learn of the listener's end, where connections are listed, that SDP over RoCE has ports
-# of its own, that bind() takes a port of TCP only, and that a shutdown() before connect() is lost.
+# of its own, that bind() takes a port of TCP only, that a shutdown() before connect() is lost, and that
+# options without an effect are refused.
 TELLS_SDP = ("listen/deferred_and_listener_ends ", "listen/deferred_is_shown ", "listen/ports_of_tcp_are_not_chosen ",
-             "connect/peers_share_ports ", "connect/shut_down_before ")
+             "connect/peers_share_ports ", "connect/shut_down_before ", "options/what_cannot_be_obeyed ",
+             "options/control_messages_for_timestamps ")
 
 
 @test(machines=1, kinds=("stock",))

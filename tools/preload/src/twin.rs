@@ -47,6 +47,9 @@ const OPTIONS: &[(c_int, c_int)] = &[
     (libc::SOL_SOCKET, libc::SO_OOBINLINE),
     (libc::SOL_SOCKET, libc::SO_PRIORITY),
     (libc::SOL_SOCKET, libc::SO_MARK),
+    (libc::SOL_SOCKET, libc::SO_DONTROUTE),
+    (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE),
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMPING),
     (libc::SOL_SOCKET, libc::SO_BINDTODEVICE),
     (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
     (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
@@ -218,10 +221,15 @@ impl Twin {
             };
             if wanted != usual {
                 let set = sock::set(self.as_raw_fd(), level, name, &wanted);
-                // Fail for SO_ZEROCOPY: the program would wait for notifications that never come.
-                // Ignore other options that SDP does not support.
-                if (level, name) == (libc::SOL_SOCKET, libc::SO_ZEROCOPY) {
-                    set?;
+                // SDP refuses an option with EOPNOTSUPP if the program would rely on it. Without
+                // SO_ZEROCOPY, the program would wait for notifications that never come. Other
+                // errors are ignored, for example if the program has dropped a capability.
+                let is_zerocopy = (level, name) == (libc::SOL_SOCKET, libc::SO_ZEROCOPY);
+                match set {
+                    Err(e) if is_zerocopy || e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                        return Err(e);
+                    }
+                    _ => {}
                 }
             }
         }

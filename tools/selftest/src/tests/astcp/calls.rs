@@ -114,6 +114,7 @@ pub(in crate::tests) const UNKNOWN: &[Opt] = &[
     unknown(IPPROTO_TCP, 37, "IPPROTO_TCP TCP_TX_DELAY"),
     unknown(SOL_SOCKET, 74, "SOL_SOCKET SO_TXREHASH"),
     unknown(SOL_SOCKET, 80, "SOL_SOCKET SO_DEVMEM_DONTNEED"),
+    unknown(IPPROTO_IPV6, 72, "IPPROTO_IPV6 IPV6_ADDR_PREFERENCES"),
     unknown(SOL_SOCKET, 9999, "SOL_SOCKET 9999"),
     unknown(SOL_SOCKET, -1, "SOL_SOCKET -1"),
     unknown(IPPROTO_TCP, 9999, "IPPROTO_TCP 9999"),

@@ -93,9 +93,17 @@ const KNOWN: &[Known] = &[
         ends: "",
         errnos: &[EOPNOTSUPP],
     },
-    // This option is about the paths of packets.
+    // These options are about routes, hops, source addresses and times of packets.
     Known {
-        calls: &["SOL_SOCKET SO_TXREHASH"],
+        calls: &[
+            "SOL_SOCKET SO_TXREHASH",
+            "setsockopt SOL_SOCKET SO_MARK",
+            "setsockopt SOL_SOCKET SO_DONTROUTE",
+            "setsockopt SOL_SOCKET SO_TIMESTAMPING",
+            "setsockopt IPPROTO_IP IP_TTL",
+            "setsockopt IPPROTO_IPV6 IPV6_UNICAST_HOPS",
+            "setsockopt IPPROTO_IPV6 IPV6_ADDR_PREFERENCES",
+        ],
         ends: "",
         errnos: &[EOPNOTSUPP],
     },

@@ -281,11 +281,9 @@ fn options_are_kept(env: &Env) -> Outcome {
         (SOL_SOCKET, libc::SO_KEEPALIVE, 1),
         (SOL_SOCKET, libc::SO_OOBINLINE, 1),
         (SOL_SOCKET, libc::SO_REUSEADDR, 1),
-        (SOL_SOCKET, libc::SO_MARK, 42),
         (SOL_SOCKET, libc::SO_RCVLOWAT, 2),
         (SOL_SOCKET, libc::SO_TIMESTAMP, 1),
         (SOL_SOCKET, libc::SO_TIMESTAMPING, SOFTWARE),
-        (IPPROTO_IP, libc::IP_TTL, 44),
         (IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_DO),
         (IPPROTO_IP, libc::IP_TOS, 0x20),
         // IP_TOS changes it.
@@ -317,7 +315,6 @@ fn options_of_ipv6_are_kept(env: &Env) -> Outcome {
     let sock = sdp_socket(env.local)?;
     let options = [
         (libc::IPV6_TCLASS, 0x20),
-        (libc::IPV6_UNICAST_HOPS, 33),
         (libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_DO),
         (libc::IPV6_RECVTCLASS, 1),
         (libc::IPV6_V6ONLY, 1),

@@ -494,7 +494,6 @@ fn options_of_ipv6_are_inherited(env: &Env) -> Outcome {
     let env = env.over_ipv6()?;
     let options = [
         (libc::IPV6_TCLASS, 0x28, "IPV6_TCLASS"),
-        (libc::IPV6_UNICAST_HOPS, 33, "IPV6_UNICAST_HOPS"),
         (
             libc::IPV6_MTU_DISCOVER,
             libc::IPV6_PMTUDISC_DO,

@@ -36,12 +36,14 @@ tests!("options";
     values_of_wrong_length,
     name_of_device_at_the_end_of_memory,
     of_packets,
+    what_cannot_be_obeyed,
     no_policies,
     timestamps_with_positions,
     unknown,
     nonblocking_by_ioctl,
     bytes_left,
     control_messages,
+    control_messages_for_timestamps,
     least_not_sent,
     least_not_sent_of_a_peer_that_reads,
     least_not_sent_of_the_next_connection,
@@ -100,7 +102,6 @@ fn on_and_off(env: &Env) -> Outcome {
         libc::SO_REUSEPORT,
         libc::SO_KEEPALIVE,
         libc::SO_OOBINLINE,
-        libc::SO_DONTROUTE,
         libc::SO_TIMESTAMP,
     ] {
         for value in [1, 0, 77, 0] {
@@ -388,13 +389,14 @@ fn ip_level(env: &Env) -> Outcome {
         return skip("the address is not IPv4");
     }
     let sock = env.socket()?;
-    for (option, value) in [(libc::IP_TOS, 0x10), (libc::IP_TTL, 33)] {
-        sock.set_int(IPPROTO_IP, option, value)?;
-        let got = sock.get_int(IPPROTO_IP, option)?;
-        expect_eq(got, value, format!("option {option}"))?;
+    sock.set_int(IPPROTO_IP, libc::IP_TOS, 0x10)?;
+    expect_eq(sock.get_int(IPPROTO_IP, libc::IP_TOS)?, 0x10, "IP_TOS")?;
+    for ttl in [256, 0] {
+        let bad = sock.set_int(IPPROTO_IP, libc::IP_TTL, ttl);
+        expect_errno(bad, EINVAL, format!("IP_TTL {ttl}"))?;
     }
-    let bad = sock.set_int(IPPROTO_IP, libc::IP_TTL, 256);
-    expect_errno(bad, EINVAL, "IP_TTL 256")
+    sock.set_int(IPPROTO_IP, libc::IP_TTL, -1)?;
+    Ok(())
 }
 
 fn ipv6_level(env: &Env) -> Outcome {
@@ -489,6 +491,79 @@ fn of_packets(env: &Env) -> Outcome {
     ] {
         let set = sock.set_bytes(level, option, &policy);
         expect_errno(set, libc::EOPNOTSUPP, "a policy of IPsec")?;
+    }
+    Ok(())
+}
+
+/// Options that TCP obeys and SDP cannot obey are refused, so that a program does not rely on them.
+/// Values that ask for nothing are accepted.
+fn what_cannot_be_obeyed(env: &Env) -> Outcome {
+    const ALL: i32 = -1;
+    const IPV6_ADDR_PREFERENCES: i32 = 72;
+    const IPV6_PREFER_SRC_PUBLIC: i32 = 2;
+    const IPV6_PREFER_SRC_PUBTMP_DEFAULT: i32 = 0x100;
+    const TX_COMPLETION: u32 = 1 << 18;
+    const SOFTWARE: i32 = libc::SOF_TIMESTAMPING_SOFTWARE as i32;
+    let refuses = differences::refuses_packet_options(env.family);
+    let env = env.over_ipv6()?;
+    let (sock, _other) = env.own_pair()?;
+    let sent = [
+        libc::SOF_TIMESTAMPING_TX_HARDWARE,
+        libc::SOF_TIMESTAMPING_TX_SOFTWARE,
+        libc::SOF_TIMESTAMPING_TX_SCHED,
+        libc::SOF_TIMESTAMPING_TX_ACK,
+        TX_COMPLETION,
+    ];
+    let sent = sent.map(|flag| {
+        let flags = flag as i32 | SOFTWARE;
+        (SOL_SOCKET, libc::SO_TIMESTAMPING, flags, SOFTWARE)
+    });
+    let v6 = IPPROTO_IPV6;
+    let preferred = (IPV6_PREFER_SRC_PUBLIC, IPV6_PREFER_SRC_PUBTMP_DEFAULT);
+    let others = [
+        (SOL_SOCKET, libc::SO_MARK, 42, 0),
+        (SOL_SOCKET, libc::SO_DONTROUTE, 1, 0),
+        (SOL_SOCKET, libc::SO_MAX_PACING_RATE, 1 << 30, ALL),
+        (IPPROTO_IP, libc::IP_TTL, 33, -1),
+        (v6, libc::IPV6_UNICAST_HOPS, 33, -1),
+        (v6, IPV6_ADDR_PREFERENCES, preferred.0, preferred.1),
+    ];
+    for sock in [&env.socket()?, &sock] {
+        for (level, option, value, nothing) in others.into_iter().chain(sent) {
+            let what = format!("option {option} of level {level}, value {value:#x}");
+            sock.set_int(level, option, nothing)?;
+            let before = sock.get_int(level, option)?;
+            let set = sock.set_int(level, option, value);
+            let after = sock.get_int(level, option)?;
+            match refuses {
+                true => {
+                    expect_errno(set, libc::EOPNOTSUPP, &what)?;
+                    expect_eq(after, before, &what)?;
+                }
+                false if option == libc::SO_MARK && !sys::is_root() => {
+                    expect_errno(set, libc::EPERM, &what)?;
+                }
+                false => {
+                    set?;
+                    expect(
+                        after & value == value || after == 1,
+                        format!("{what}: {after}"),
+                    )?;
+                }
+            }
+            sock.set_int(level, option, nothing)?;
+        }
+        // The value may have eight bytes.
+        let rate =
+            |rate: u64| sock.set_bytes(SOL_SOCKET, libc::SO_MAX_PACING_RATE, &rate.to_ne_bytes());
+        rate(u64::MAX)?;
+        for limit in [1 << 30, u64::MAX << 32, u64::from(u32::MAX)] {
+            match refuses {
+                true => expect_errno(rate(limit), libc::EOPNOTSUPP, format!("rate {limit:#x}"))?,
+                false => rate(limit)?,
+            }
+        }
+        rate(u64::MAX)?;
     }
     Ok(())
 }
@@ -685,6 +760,32 @@ fn control_messages(env: &Env) -> Outcome {
         }
     }
     expect_eq(got.as_slice(), b"nonono".as_slice(), "what was sent")
+}
+
+/// A control message that asks for a timestamp of the sent bytes.
+fn control_messages_for_timestamps(env: &Env) -> Outcome {
+    let refuses = differences::refuses_packet_options(env.family);
+    let (sock, other) = env.own_pair()?;
+    let send = |flags: u32| {
+        let head = control_head(20, SOL_SOCKET, libc::SO_TIMESTAMPING);
+        sock.sendmsg_with(b"x", &[head[0], head[1], flags.into()], 24)
+    };
+    let received = send(libc::SOF_TIMESTAMPING_SOFTWARE);
+    expect_errno(received, EINVAL, "of received bytes")?;
+    expect_eq(send(0)?, 1, "none")?;
+    for flags in [
+        libc::SOF_TIMESTAMPING_TX_SOFTWARE,
+        libc::SOF_TIMESTAMPING_TX_ACK,
+    ] {
+        match refuses {
+            true => expect_errno(send(flags), libc::EOPNOTSUPP, "of sent bytes")?,
+            false => expect_eq(send(flags)?, 1, "of sent bytes")?,
+        }
+    }
+    sock.shutdown(libc::SHUT_WR)?;
+    let bytes = if refuses { 1 } else { 3 };
+    let got = other.recv(&mut [0; 10], libc::MSG_WAITALL)?;
+    expect_eq(got, bytes, "what was sent")
 }
 
 /// TCP_NOTSENT_LOWAT: a socket is writable only while few bytes wait to be sent.

@@ -165,7 +165,6 @@ fn of_flags_that_give_none(env: &Env) -> Outcome {
     let mut flags = vec![
         libc::SOF_TIMESTAMPING_RX_SOFTWARE,
         libc::SOF_TIMESTAMPING_RX_HARDWARE | libc::SOF_TIMESTAMPING_RAW_HARDWARE,
-        libc::SOF_TIMESTAMPING_TX_SOFTWARE,
     ];
     if env.family == Family::Sdp {
         // With TCP, another socket may make the kernel record times.

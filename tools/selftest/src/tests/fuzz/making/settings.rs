@@ -26,9 +26,13 @@ const NOT_COMPARED: &[(i32, i32)] = &[
     (SOL_SOCKET, SO_TIMESTAMP_NEW),
     (SOL_SOCKET, SO_TIMESTAMPNS_NEW),
     (SOL_SOCKET, SO_TIMESTAMPING_NEW),
+    // SDP refuses these.
+    (SOL_SOCKET, libc::SO_MARK),
+    (SOL_SOCKET, libc::SO_DONTROUTE),
     (IPPROTO_IP, libc::IP_MINTTL),
     (IPPROTO_IP, libc::IP_OPTIONS),
     (IPPROTO_IPV6, IPV6_MINHOPCOUNT),
+    (IPPROTO_IPV6, IPV6_ADDR_PREFERENCES),
     (IPPROTO_TCP, libc::TCP_WINDOW_CLAMP),
     (IPPROTO_TCP, libc::TCP_DEFER_ACCEPT),
     (IPPROTO_TCP, libc::TCP_MAXSEG),
@@ -42,6 +46,7 @@ const NEVER: &[(i32, i32)] = &[
 ];
 const SO_RCVTIMEO_NEW: i32 = 66;
 const SO_SNDTIMEO_NEW: i32 = 67;
+const IPV6_ADDR_PREFERENCES: i32 = 72;
 const IPV6_MINHOPCOUNT: i32 = 73;
 /// The number of bytes for values.
 const ROOM: i32 = 256;
