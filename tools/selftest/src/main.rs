@@ -78,7 +78,7 @@ struct RunArgs {
     /// Factor for the amounts of data and the numbers of rounds.
     #[arg(long, default_value_t = 1.0)]
     scale: f64,
-    /// Factor for the time limit of a test (60 s).
+    /// Factor for limits of time, such as that of a test (60 s).
     #[arg(long, default_value_t = 1.0)]
     timeout_scale: f64,
     /// The time that the tests of the group fuzz take together, which otherwise depends on the
@@ -135,7 +135,6 @@ fn run(args: RunArgs) -> io::Result<bool> {
     let options = harness::Options {
         patterns: args.patterns,
         exact: args.exact,
-        timeout_scale: args.timeout_scale,
         times: args.times,
     };
     let tests: Vec<&Test> = tests::all(args.peer_vanishes)
@@ -172,6 +171,7 @@ fn run(args: RunArgs) -> io::Result<bool> {
         here_control,
         delays: args.delays,
         scale: args.scale,
+        timeout_scale: args.timeout_scale,
         random_time,
         seed: args.seed,
     };

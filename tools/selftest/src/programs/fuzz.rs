@@ -51,6 +51,7 @@ pub(crate) fn run(args: &FuzzArgs) -> io::Result<bool> {
         here_control: nowhere,
         delays: None,
         scale: 1.0,
+        timeout_scale: 1.0,
         random_time: None,
         seed: args.seed,
     };

@@ -72,6 +72,7 @@ impl Family {
 /// depends on a difference asks for it here.
 pub(crate) mod differences {
     use super::Family;
+    use std::time::Duration;
     use uapi::socket::IPPROTO_SDP;
 
     /// Whether a client that finds the backlog full may be reset after connect(). In TCP it may
@@ -105,6 +106,16 @@ pub(crate) mod differences {
     /// is missing.
     pub(crate) fn holds_lock_in_faults(family: Family) -> bool {
         family == Family::Tcp
+    }
+
+    /// How long after an unanswered connection request the next one follows. TCP repeats its SYN
+    /// after one second (`TCP_TIMEOUT_INIT`), the CM of InfiniBand a request after
+    /// `CMA_CM_RESPONSE_TIMEOUT`, 4.3 seconds.
+    pub(crate) fn repeats_request_after(family: Family) -> Duration {
+        Duration::from_millis(match family {
+            Family::Tcp => 1000,
+            Family::Sdp => 4300,
+        })
     }
 
     /// Whether the end of a listener resets its deferred connections at once. In SDP a deferred
@@ -152,6 +163,8 @@ pub(crate) struct Env {
     pub(crate) delays: Option<PathBuf>,
     /// Factor for the amounts of data and the numbers of rounds.
     pub(crate) scale: f64,
+    /// Factor for limits of time.
+    pub(crate) timeout_scale: f64,
     /// The time that the tests of random calls take together; `None` for a few seconds, as `scale`
     /// says.
     pub(crate) random_time: Option<Duration>,

@@ -18,7 +18,6 @@ pub(crate) struct Options {
     pub(crate) patterns: Vec<String>,
     /// Whether the patterns are whole names.
     pub(crate) exact: bool,
-    pub(crate) timeout_scale: f64,
     /// Whether to print how long each test took.
     pub(crate) times: bool,
 }
@@ -35,7 +34,7 @@ impl Options {
 
 /// Runs the tests; returns whether each test passed or was skipped.
 pub(crate) fn run(tests: &[&Test], env: &Env, options: &Options) -> io::Result<bool> {
-    let limit = Duration::from_secs_f64(HANG_SECS * options.timeout_scale)
+    let limit = Duration::from_secs_f64(HANG_SECS * env.timeout_scale)
         + env.random_time.unwrap_or_default();
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
     print_line("KTAP version 1");

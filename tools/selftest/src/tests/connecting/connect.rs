@@ -11,8 +11,8 @@ use crate::support::harness::{
 use crate::support::peer::Remote;
 use crate::support::sys::{self, Sock, SockAddr};
 use libc::{
-    EADDRINUSE, EADDRNOTAVAIL, EAGAIN, EALREADY, ECONNREFUSED, EINPROGRESS, EINVAL, EISCONN,
-    ENETUNREACH, ENOTCONN, EPIPE, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP,
+    EADDRINUSE, EADDRNOTAVAIL, EAGAIN, EALREADY, ECONNREFUSED, ECONNRESET, EINPROGRESS, EINVAL,
+    EISCONN, ENETUNREACH, ENOTCONN, EPIPE, POLLERR, POLLHUP, POLLIN, POLLOUT, POLLRDHUP,
 };
 use std::fs;
 use std::io;
@@ -20,6 +20,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 tests!("connect";
     refused,
@@ -31,6 +33,8 @@ tests!("connect";
     twice,
     to_full_backlog,
     to_full_backlog_with_timeout,
+    to_full_backlog_then_closed,
+    to_listener_that_closes,
     close_while_connecting,
     to_multicast_and_broadcast,
     to_any_address,
@@ -237,6 +241,67 @@ fn to_full_backlog_with_timeout(env: &Env) -> Outcome {
     sock.set_timeout(libc::SO_SNDTIMEO, 300)?;
     expect_errno(sock.connect(&addr), EINPROGRESS, "connect with SO_SNDTIMEO")?;
     expect_errno(sock.connect(&addr), EALREADY, "connect again")
+}
+
+/// A client that finds the backlog full repeats its request. When the listener is closed meanwhile,
+/// the next request is refused.
+fn to_full_backlog_then_closed(env: &Env) -> Outcome {
+    for nonblocking in [false, true] {
+        let (listener, addr, _inside) = full_listener(env)?;
+        let sock = Arc::new(env.socket()?);
+        sock.set_nonblocking(nonblocking)?;
+        let connecting = Arc::clone(&sock);
+        let job = spawn_waiting(move || connecting.connect(&addr))?;
+        thread::sleep(Duration::from_millis(QUIET_MS as u64));
+        expect_eq(job.is_finished(), nonblocking, "connect has ended")?;
+        listener.close()?;
+        let begun = Instant::now();
+        match nonblocking {
+            false => expect_errno(joined(job)?, ECONNREFUSED, "connect")?,
+            true => {
+                expect_errno(joined(job)?, EINPROGRESS, "connect")?;
+                let events = sock.poll(ALL, -1)?;
+                expect_eq(events, ALL | POLLERR | POLLHUP, "poll at the end")?;
+                expect_eq(sock.take_error()?, ECONNREFUSED, "SO_ERROR")?;
+            }
+        }
+        let limit = differences::repeats_request_after(env.family).mul_f64(env.timeout_scale);
+        let waited = begun.elapsed();
+        expect(waited < limit, format!("refused after {waited:?}"))?;
+    }
+    Ok(())
+}
+
+/// Connections that are being made when their listener is closed end within a second, although no
+/// program has accepted them.
+fn to_listener_that_closes(env: &Env) -> Outcome {
+    const CONNECTIONS: i32 = 10;
+    if differences::over_iwarp(env.family) {
+        return skip("the kernel's iWARP CM loses the requests of a listener that is closed");
+    }
+    for delay_ms in [0, 1, 5, 20] {
+        let (listener, addr) = env.remote_listener(CONNECTIONS)?;
+        let mut socks = Vec::new();
+        for _ in 0..CONNECTIONS {
+            let sock = env.socket()?;
+            sock.set_nonblocking(true)?;
+            expect_errno(sock.connect(&addr), EINPROGRESS, "connect")?;
+            socks.push(sock);
+        }
+        thread::sleep(Duration::from_millis(delay_ms));
+        listener.close()?;
+        let limit = Duration::from_secs(1).mul_f64(env.timeout_scale);
+        let ends = Instant::now() + limit;
+        for sock in socks {
+            let left = ends.saturating_duration_since(Instant::now());
+            let events = sock.poll(POLLIN, left.as_millis() as i32)?;
+            expect(events & POLLHUP != 0, format!("events {events:#x}"))?;
+            let error = sock.take_error()?;
+            let is_ended = [ECONNREFUSED, ECONNRESET].contains(&error);
+            expect(is_ended, format!("error {error}"))?;
+        }
+    }
+    Ok(())
 }
 
 fn close_while_connecting(env: &Env) -> Outcome {
@@ -457,7 +522,7 @@ fn disconnect_and_reuse(env: &Env) -> Outcome {
         // The program has not chosen the address, so the socket does not keep it.
         let any = if env.local.is_ipv4() { ANY4 } else { ANY6 };
         expect_eq(sock.getsockname()?.ip(), Some(any), "getsockname")?;
-        let ended = [ENOTCONN, libc::ECONNRESET];
+        let ended = [ENOTCONN, ECONNRESET];
         expect_errno_of(sock.recv(&mut [0], 0), &ended, "recv")?;
         sock.take_error()?;
         eventually(
