@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The flags of send() and recv(), and other calls that send and receive.
 
+use crate::support::counters::stat;
 use crate::support::flow::{self, Span};
 use crate::support::harness::{
     eventually, expect, expect_eof, expect_eq, expect_errno, expect_received, expect_waited,
-    joined, readable_bytes, receive, send, skip, tests, Env, Fail, Outcome, QUIET_MS,
+    joined, readable_bytes, receive, send, skip, tests, Env, Fail, Family, Outcome, QUIET_MS,
 };
 use crate::support::peer::Work;
 use crate::support::sys::{self, Bundles, Pages, Sock, PAGE};
@@ -17,11 +18,14 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::time::Instant;
+use uapi::socket::{SDP_MODE_AZCOPY, SDP_MODE_COPY, SDP_MODE_ZCOPY, SDP_ZCOPY_MODE, SOL_SDP};
 
 tests!("data";
     dontwait,
     waitall,
     waitall_ends_with_stream,
+    one_receive_of_two_sends,
+    receives_of_other_lengths_than_the_send,
     peek,
     peek_beyond_what_is_there,
     trunc_discards,
@@ -90,6 +94,121 @@ fn waitall_ends_with_stream(env: &Env) -> Outcome {
         "wrong bytes",
     )?;
     expect_eof(&sock)
+}
+
+/// The paths of a send: by copy, and without a copy with SDP.
+fn paths(env: &Env) -> &'static [Option<i32>] {
+    match env.family {
+        Family::Tcp => &[None],
+        Family::Sdp => &[
+            Some(SDP_MODE_COPY),
+            Some(SDP_MODE_ZCOPY),
+            Some(SDP_MODE_AZCOPY),
+        ],
+    }
+}
+
+/// Sends spans, each in one call, over a new connection, and waits until all bytes have arrived.
+/// The program that sends gets its memory back at once.
+fn sent_by(env: &Env, path: Option<i32>, spans: &[Span]) -> Result<(Sock, Sock), Fail> {
+    let (sock, other) = env.own_pair()?;
+    if let Some(mode) = path {
+        other.set_int(SOL_SDP, SDP_ZCOPY_MODE, mode)?;
+    }
+    let before = stat(env, "tx_zcopy_bytes")?;
+    for &span in spans {
+        let n = other.send(&span.to_vec(), 0)?;
+        expect_eq(n as u64, span.len, "sent in one call")?;
+    }
+    let total = spans.iter().map(|span| span.len).sum::<u64>();
+    until_readable(&sock, total as i32)?;
+    let long = spans
+        .iter()
+        .map(|span| span.len)
+        .filter(|&len| len >= 40_000);
+    let (least, most) = match path {
+        None | Some(SDP_MODE_COPY) => (0, 0),
+        // The bytes outside of whole pages may go by copy.
+        Some(_) => (long.sum::<u64>() / 2, total),
+    };
+    // The sender learns a moment later what its peer has read.
+    eventually(
+        &format!("{least} to {most} bytes by adverts, mode {path:?}"),
+        || Ok(stat(env, "tx_zcopy_bytes")? - before),
+        |bytes| (least..=most).contains(bytes),
+    )?;
+    Ok((sock, other))
+}
+
+/// A stream has no boundaries: one receive gets the bytes of several sends.
+fn one_receive_of_two_sends(env: &Env) -> Outcome {
+    for &path in paths(env) {
+        for lens in [
+            [10, 20],
+            [10, 5000],
+            [5000, 10],
+            [9000, 20_000],
+            [50_000, 1],
+            [50_000, 50_000],
+        ] {
+            let first = Span::new(env.seed, 0, lens[0]);
+            let second = Span::new(env.seed, lens[0], lens[1]);
+            let total = (lens[0] + lens[1]) as usize;
+            let bytes = Span::new(env.seed, 0, total as u64).to_vec();
+            for (flags, room) in [
+                (0, 1 << 20),
+                (MSG_DONTWAIT, 1 << 20),
+                (MSG_WAITALL, total),
+                (MSG_DONTWAIT | MSG_WAITALL, 1 << 20),
+                (MSG_PEEK, 1 << 20),
+            ] {
+                let (sock, _other) = sent_by(env, path, &[first, second])?;
+                let what = format!("mode {path:?}, {lens:?} bytes, flags {flags:#x}");
+                let mut buf = vec![0; room];
+                expect_eq(sock.recv(&mut buf, flags)?, total, &what)?;
+                expect(buf[..total] == bytes, format!("{what}: wrong bytes"))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A receive gets as many bytes as it asks for if they have arrived, wherever the messages of the
+/// send begin and end.
+fn receives_of_other_lengths_than_the_send(env: &Env) -> Outcome {
+    const KIB: usize = 1024;
+    for &path in paths(env) {
+        for len in [40_000, 60_000] {
+            for flags in [0, MSG_DONTWAIT, MSG_WAITALL] {
+                let span = Span::new(env.seed, 0, len);
+                let (sock, _other) = sent_by(env, path, &[span])?;
+                let bytes = span.to_vec();
+                let mut rest = bytes.as_slice();
+                for wanted in [10 * KIB, 16 * KIB].into_iter().cycle() {
+                    let what = format!("mode {path:?}, {len} bytes, flags {flags:#x}");
+                    let mut buf = vec![0; wanted.min(rest.len())];
+                    // The last receive has room for more, except if it would wait.
+                    if flags != MSG_WAITALL {
+                        buf.resize(wanted, 0);
+                    }
+                    let n = wanted.min(rest.len());
+                    let left = rest.len();
+                    expect_eq(
+                        sock.recv(&mut buf, flags)?,
+                        n,
+                        format!("{what}, {left} left"),
+                    )?;
+                    expect(buf[..n] == rest[..n], format!("{what}: wrong bytes"))?;
+                    rest = &rest[n..];
+                    if rest.is_empty() {
+                        break;
+                    }
+                }
+                expect_errno(sock.recv(&mut [0], MSG_DONTWAIT), EAGAIN, "no more")?;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn peek(env: &Env) -> Outcome {
