@@ -403,14 +403,19 @@ impl Sk {
             .then(|| field!(self, sk_lingertime) as u64)
     }
 
-    /// IP_TOS, or IPV6_TCLASS for a connection over IPv6; 0 if no program has set it.
+    /// The service type of a connection: IP_TOS, or IPV6_TCLASS for a connection over IPv6. If no
+    /// program has set it, a service type of the priority SO_PRIORITY; 0 if there is none.
     pub(crate) fn service_type(self, v4: bool) -> u8 {
-        if v4 || !self.is_v6() {
+        let class = if v4 || !self.is_v6() {
             // SAFETY: The object is valid; the core also reads the field without the lock.
             unsafe { ptr::read_volatile(&raw const (*self.inet()).tos) }
         } else {
             // SAFETY: As above; every socket object of the module has an `ipv6_pinfo`.
             unsafe { ptr::read_volatile(&raw const (*(*self.inet()).pinet6).tclass) }
+        };
+        match class {
+            0 => of_priority(field!(self, sk_priority)),
+            class => class,
         }
     }
 
@@ -502,4 +507,16 @@ impl Sk {
     pub(crate) fn set_backlog(self, backlog: i32) {
         set_field!(self, backlog.max(0).unsigned_abs(), sk_max_ack_backlog);
     }
+}
+
+/// A service type for which the kernel, and so the RDMA CM, uses the priority (`ip_tos2prio`); 0 if
+/// there is none.
+fn of_priority(priority: u32) -> u8 {
+    let service_type = match priority {
+        bindings::TC_PRIO_BULK => bindings::IPTOS_THROUGHPUT,
+        bindings::TC_PRIO_INTERACTIVE => bindings::IPTOS_LOWDELAY,
+        bindings::TC_PRIO_INTERACTIVE_BULK => bindings::IPTOS_LOWDELAY | bindings::IPTOS_THROUGHPUT,
+        _ => 0,
+    };
+    service_type as u8
 }
