@@ -5,8 +5,8 @@ use super::limit_ports;
 use crate::support::flow::{spawn, Span};
 use crate::support::harness::{
     differences, eventually, expect, expect_eof, expect_eq, expect_errno, expect_errno_of,
-    expect_received, failed, joined, readable_bytes, receive, skip, spawn_waiting, tests, Env,
-    Fail, Outcome, ANY4, ANY6, LOOPBACK4, LOOPBACK6, QUIET_MS,
+    expect_received, expect_waited, failed, joined, readable_bytes, receive, skip, spawn_waiting,
+    tests, Env, Fail, Outcome, ANY4, ANY6, LOOPBACK4, LOOPBACK6, QUIET_MS,
 };
 use crate::support::peer::Remote;
 use crate::support::sys::{self, Sock, SockAddr};
@@ -41,6 +41,8 @@ tests!("connect";
     to_port_zero,
     unconnected,
     shut_down_before,
+    shut_down_before_and_connecting,
+    shut_down_while_connecting,
     data_before_accept,
     closed_before_accept,
     disconnect_and_reuse,
@@ -476,6 +478,75 @@ fn shut_down_before(env: &Env) -> Outcome {
 }
 
 /// A client can send before its connection is accepted.
+/// A send during connect() waits for the connection, or fails with EAGAIN, although a shutdown()
+/// before connect() has ended the sends of the connection.
+fn shut_down_before_and_connecting(env: &Env) -> Outcome {
+    for how in [libc::SHUT_WR, libc::SHUT_RDWR] {
+        let (listener, addr, _inside) = full_listener(env)?;
+        let sock = Arc::new(env.socket()?);
+        let send = |sock: &Sock| sock.send(b"x", libc::MSG_NOSIGNAL);
+        expect_errno(send(&sock), EPIPE, "send of a new socket")?;
+        expect_errno(sock.shutdown(how), ENOTCONN, "shutdown")?;
+        sock.set_nonblocking(true)?;
+        expect_errno(sock.connect(&addr), EINPROGRESS, "connect")?;
+        expect_errno(send(&sock), EAGAIN, "send while connecting")?;
+        expect_eq(sock.poll(POLLOUT, 0)? & POLLOUT, 0, "poll while connecting")?;
+        sock.set_nonblocking(false)?;
+        sock.set_timeout(libc::SO_SNDTIMEO, 150)?;
+        let begun = Instant::now();
+        expect_errno(send(&sock), EAGAIN, "send that waits for a while")?;
+        expect_waited(begun)?;
+        sock.set_timeout(libc::SO_SNDTIMEO, 0)?;
+        let sender = Arc::clone(&sock);
+        let sending = spawn_waiting(move || send(&sender))?;
+        expect(!sending.is_finished(), "a send that does not wait")?;
+        let name = sock.getsockname()?.to_std();
+        let other = loop {
+            let (other, from) = listener.accept()?;
+            if from.to_std() == name {
+                break other;
+            }
+        };
+        expect_errno(joined(sending)?, EPIPE, "send that waits")?;
+        expect_errno(send(&sock), EPIPE, "send of the connection")?;
+        other.send(Span::new(env.seed, 0, 1), 0)?;
+        receive(&sock, Span::new(env.seed, 0, 1))?;
+        expect_eq(other.poll(POLLRDHUP, QUIET_MS)?, 0, "the peer's end")?;
+    }
+    Ok(())
+}
+
+/// A shutdown() during connect() ends the connection. A send that waits for the connection fails.
+fn shut_down_while_connecting(env: &Env) -> Outcome {
+    let (_listener, addr, _inside) = full_listener(env)?;
+    for how in [libc::SHUT_RD, libc::SHUT_WR, libc::SHUT_RDWR] {
+        for waits in [false, true] {
+            let sock = Arc::new(env.socket()?);
+            let send = |sock: &Sock| sock.send(b"x", libc::MSG_NOSIGNAL);
+            sock.set_nonblocking(true)?;
+            expect_errno(sock.connect(&addr), EINPROGRESS, "connect")?;
+            expect_errno(send(&sock), EAGAIN, "send while connecting")?;
+            sock.set_nonblocking(!waits)?;
+            let sender = Arc::clone(&sock);
+            let sending = match waits {
+                true => Some(spawn_waiting(move || send(&sender))?),
+                false => None,
+            };
+            sock.shutdown(how)?;
+            let sent = match sending {
+                Some(sending) => joined(sending)?,
+                None => send(&sock),
+            };
+            let what = format!("shutdown {how}, a send that waits: {waits}");
+            expect_errno(sent, ECONNRESET, &what)?;
+            expect_eq(sock.poll(ALL, 0)?, POLLOUT | POLLHUP, &what)?;
+            expect_eq(sock.take_error()?, 0, &what)?;
+            expect_errno(send(&sock), EPIPE, &what)?;
+        }
+    }
+    Ok(())
+}
+
 fn data_before_accept(env: &Env) -> Outcome {
     let (listener, addr) = env.remote_listener(1)?;
     let sock = env.socket()?;
