@@ -34,6 +34,8 @@ const ORPHANS_SHARE: i32 = 4;
 /// The connection counts of a namespace.
 pub(super) struct Occupancy {
     connections: Atomic<i32>,
+    /// The connections that peers have requested and that are not established yet.
+    half_open: Atomic<i32>,
     orphans: Atomic<i32>,
 }
 
@@ -41,6 +43,7 @@ impl Occupancy {
     pub(super) const fn new() -> Self {
         Self {
             connections: Atomic::new(0),
+            half_open: Atomic::new(0),
             orphans: Atomic::new(0),
         }
     }
@@ -69,6 +72,7 @@ pub(crate) unsafe fn init() {
 pub(crate) struct Place {
     net: NonNull<bindings::net>,
     user: u32,
+    is_half_open: bool,
     is_orphan: bool,
 }
 
@@ -94,6 +98,7 @@ impl Place {
         let mut place = Self {
             net: NonNull::new(net.as_ptr()).ok_or(ENOBUFS)?,
             user: ROOT,
+            is_half_open: false,
             is_orphan: false,
         };
         let most_of_user = most_of(net, Setting::MaxUserConnections);
@@ -107,6 +112,26 @@ impl Place {
         }
         place.user = user;
         Ok(place)
+    }
+
+    /// As [`Place::take`], for a connection that a peer has requested from the listener `sk`, until
+    /// [`Place::complete`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Place::take`].
+    pub(crate) fn take_half_open(sk: Sk) -> Result<Self> {
+        let mut place = Self::take(sk)?;
+        place.net().occupancy().half_open.fetch_add(1, Relaxed);
+        place.is_half_open = true;
+        Ok(place)
+    }
+
+    /// The connection is established, or has ended.
+    pub(crate) fn complete(&mut self) {
+        if core::mem::take(&mut self.is_half_open) {
+            self.net().occupancy().half_open.fetch_sub(1, Relaxed);
+        }
     }
 
     /// Counts the connection as one without a program.
@@ -141,6 +166,7 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        self.complete();
         let occupancy = self.net().occupancy();
         occupancy.connections.fetch_sub(1, Relaxed);
         if self.is_orphan {
@@ -150,6 +176,12 @@ impl Drop for Place {
             count_user_down(self.user);
         }
     }
+}
+
+/// Whether connections of the namespace are being set up for peers. Such a connection either is
+/// established or ends soon, and then its place is free.
+pub(crate) fn has_half_open(net: Net<'_>) -> bool {
+    net.occupancy().half_open.load(Relaxed) > 0
 }
 
 /// The machine's administrator, who has no limit as a user.

@@ -59,10 +59,9 @@ counters! {
     /// Requests refused: no memory, or the adapter had no queues left.
     RefusedNoMemory => "refused_no_memory",
     /// Connections, of either side, refused because the namespace had as many as it may
-    /// (max_connections).
+    /// (max_connections); and requests dropped for this reason, so that the peer tries again.
     RefusedMaxConnections => "refused_max_connections",
-    /// Connections, of either side, refused because the user had as many as it may
-    /// (max_user_connections).
+    /// The same, because the user had as many as it may (max_user_connections).
     RefusedMaxUserConnections => "refused_max_user_connections",
     /// Connections aborted at close() because the namespace had as many without a program as it may
     /// (max_orphans).
@@ -71,7 +70,8 @@ counters! {
     RequestWithdrawn => "request_withdrawn",
     /// Requests dropped, so that the peer tries again: the backlog was full.
     DroppedBacklogFull => "dropped_backlog_full",
-    /// Half-open connections ended because others wanted their places in a full backlog.
+    /// Half-open connections ended because others wanted their places in a full backlog, or in the
+    /// limits of connections.
     EvictedHalfOpen => "evicted_half_open",
     /// Connections accepted from a listener's queue.
     Accepted => "accepted",

@@ -18,6 +18,10 @@ use super::{
 };
 use crate::bindings;
 use crate::inet::addr::Addr;
+use crate::inet::limits::{
+    self,
+    Place as Counted, //
+};
 use crate::inet::netns::{
     Net,
     LOOPBACK_IFINDEX, //
@@ -26,7 +30,8 @@ use crate::inet::route;
 use crate::kern::errno::{
     EADDRINUSE,
     EAFNOSUPPORT,
-    ECONNREFUSED, //
+    ECONNREFUSED,
+    ENOBUFS, //
 };
 use crate::kern::work::run_in_kernel;
 use crate::proto::hello::{
@@ -347,6 +352,10 @@ impl Listener for Port {
             Some(_) => BacklogPlace::Given,
             None => BacklogPlace::NotAsked,
         };
+        let counted = match place {
+            Some(_) => Some(self.count(&request, &listener)?),
+            None => None,
+        };
         let child = child_of(&listener, (to, from), dev, &hello).inspect_err(|e| match *e {
             ECONNREFUSED => closing(),
             _ => self.stats.inc(Counter::RefusedNoMemory),
@@ -361,7 +370,7 @@ impl Listener for Port {
             })?;
         }
         let ptr = NonNull::from(&*child);
-        worker::start_child(child, request.keep(), hello, backlog);
+        worker::start_child(child, request.keep(), hello, (backlog, counted));
         Ok(ptr)
     }
 }
@@ -371,6 +380,28 @@ impl Port {
     fn refuse(&self, request: &Request<'_>, counter: Counter, why: Refusal) {
         self.stats.inc(counter);
         request.refuse(&why.encode());
+    }
+
+    /// Counts a connection of the listener.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM` if the request gets no answer, so that the peer repeats the request: there is no
+    /// memory, or half-open connections have places of a limit, of which some are free soon.
+    /// `ECONNREFUSED` if the request was refused, because established connections and those that
+    /// are started here have all places: to wait does not help, and if the peer is of this machine,
+    /// its own connection keeps a place while it repeats its request.
+    fn count(&self, request: &Request<'_>, listener: &SdpSock) -> Result<Counted> {
+        accept_queue::count(listener).map_err(|e| {
+            if e == ENOBUFS && !limits::has_half_open(listener.sk().net()) {
+                self.refuse(request, Counter::RefusedNoMemory, Refusal::NoMemory);
+                return ECONNREFUSED;
+            }
+            if e == ENOMEM {
+                self.stats.inc(Counter::RefusedNoMemory);
+            }
+            ENOMEM
+        })
     }
 
     /// The addresses of the connection as programs see them: destination, source. `None` for a

@@ -306,10 +306,6 @@ impl Worker<'_> {
         let id = self.cm.id.as_ref().ok_or(ECONNABORTED)?;
         let offer = self.cm.offer.ok_or(ECONNABORTED)?;
         id.set_ack_timeout()?;
-        let place = Place::take(self.sock.sk())?;
-        // SAFETY: As in `route_resolved`.
-        let link = unsafe { Link::new(id, self.sock) }?;
-        let features = offer.features.intersection(able(&link));
         let parent = self
             .sock
             .lock()
@@ -318,6 +314,14 @@ impl Worker<'_> {
             .parent
             .clone()
             .ok_or(ECONNABORTED)?;
+        let place = match self.cm.counted.take() {
+            Some(place) => place,
+            // The peer does not repeat its request, so the request was not dropped when it came.
+            None => accept_queue::count(&parent)?,
+        };
+        // SAFETY: As in `route_resolved`.
+        let link = unsafe { Link::new(id, self.sock) }?;
+        let features = offer.features.intersection(able(&link));
         let options = parent.lock().conn().options.of_child();
         let max_adverts = max_adverts_of(self.sock.sk().net());
         let ack = {
@@ -386,7 +390,14 @@ impl Worker<'_> {
         let Some(child) = self.cm.child.take() else {
             return;
         };
-        let parent = self.sock.lock().conn().lifetime.parent.clone();
+        let parent = {
+            let mut guard = self.sock.lock();
+            let lifetime = &mut guard.conn().lifetime;
+            if let Some(place) = &mut lifetime.place {
+                place.complete();
+            }
+            lifetime.parent.clone()
+        };
         self.sock.stop_timer(Alarm::Timeout);
         let Some(parent) = parent else { return };
         self.make_folder();

@@ -30,6 +30,7 @@ use super::{
     connect,
     fallback, //
 };
+use crate::inet::limits::Place as Counted;
 use crate::kern::debugfs::Folder;
 use crate::kern::errno::{
     ECONNABORTED,
@@ -107,14 +108,20 @@ pub(crate) const HANDLERS: Handlers = Handlers {
 };
 
 /// Starts the set-up of a new child: from now on, the worker has the child's reference and the id.
-pub(crate) fn start_child(child: ARef<SdpSock>, id: CmId, offer: Hello, place: BacklogPlace) {
+/// `places` are the child's places in the backlog and in the limits of connections.
+pub(crate) fn start_child(
+    child: ARef<SdpSock>,
+    id: CmId,
+    offer: Hello,
+    places: (BacklogPlace, Option<Counted>),
+) {
     // SAFETY: The worker has not run yet: nothing has queued it. Besides the CM's handler, at most
     // the listener's list of half-open connections knows the child, and other threads do not end a
     // connection of the list before its worker has begun to answer.
     let cm = unsafe { &mut *child.cm.get() };
     cm.id = Some(id);
     cm.offer = Some(offer);
-    cm.place = place;
+    (cm.place, cm.counted) = places;
     cm.child = Some(child.clone());
     child.want(Want::Accept);
 }
@@ -486,6 +493,8 @@ impl Worker<'_> {
         };
         drop(link);
         drop(place);
+        // A child that has ended before it had queues.
+        self.cm.counted = None;
         self.sock.sk().net().announced().retire(nonce);
         if let Some(id) = self.cm.id.take() {
             drop(id);

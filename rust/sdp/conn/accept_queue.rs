@@ -19,11 +19,13 @@ use super::sock::{
     Want, //
 };
 use crate::bindings;
+use crate::inet::limits::Place as Counted;
 use crate::inet::sock::Sk;
 use crate::inet::tcp::TcpListener;
 use crate::kern::errno::{
     ECONNREFUSED,
-    ECONNRESET, //
+    ECONNRESET,
+    ENOBUFS, //
 };
 use crate::proto::state::State;
 use crate::stats::counters::Counter;
@@ -411,10 +413,14 @@ pub(crate) fn reserve_or_park(listener: &SdpSock, child: ARef<SdpSock>) -> Resul
 /// Gives the place of a half-open connection whose peer has not answered for long to a connection
 /// that waits for one, if `child` still waits.
 pub(crate) fn make_place(listener: &SdpSock, child: &SdpSock) {
-    let mut queue = listener.accepts.lock();
-    if queue.parked(child).is_none() {
-        return;
+    if listener.accepts.lock().parked(child).is_some() {
+        end_oldest(listener);
     }
+}
+
+/// Ends the oldest half-open connection of the listener, if its peer has not answered for long.
+fn end_oldest(listener: &SdpSock) {
+    let mut queue = listener.accepts.lock();
     let Some(old) = queue.evict() else {
         return;
     };
@@ -422,6 +428,23 @@ pub(crate) fn make_place(listener: &SdpSock, child: &SdpSock) {
     queue.fill_places(listener.sk());
     drop(queue);
     end(listener, &old);
+}
+
+/// Counts a connection that is to be set up in the limits of the listener's namespace and user. At
+/// a limit, ends the oldest half-open connection of the listener, if its peer has not answered for
+/// long: peers that never answer keep the places of the limits only as long as those of a backlog.
+/// The place is free when the resources of the connection are released, so it is not for the caller
+/// but for a later request.
+///
+/// # Errors
+///
+/// As [`Counted::take`].
+pub(crate) fn count(listener: &SdpSock) -> Result<Counted> {
+    Counted::take_half_open(listener.sk()).inspect_err(|e| {
+        if *e == ENOBUFS {
+            end_oldest(listener);
+        }
+    })
 }
 
 /// Whether a connection that has asked for a place has one now. Then its worker, which calls this,

@@ -9,6 +9,7 @@ use kernel::time::{
 };
 
 use super::sock::SdpSock;
+use crate::inet::limits::Place as Counted;
 use crate::kern::debugfs::Folder;
 use crate::proto::hello::Hello;
 use crate::rdma::cm::CmId;
@@ -32,6 +33,8 @@ pub(crate) struct CmSide {
     /// A child's reference to itself, until its listener has the child in its queue or defers it.
     pub(in crate::sdp) child: Option<ARef<SdpSock>>,
     pub(in crate::sdp) place: BacklogPlace,
+    /// A child's place in the limits of connections, until the child has queues.
+    pub(in crate::sdp) counted: Option<Counted>,
     /// The peer has not completed the connection of a child in time.
     pub(in crate::sdp) is_given_up: bool,
     /// The peer may know that the connection is established.
@@ -47,6 +50,7 @@ impl CmSide {
             offer: None,
             child: None,
             place: BacklogPlace::NotAsked,
+            counted: None,
             is_given_up: false,
             is_up: false,
             folder: None,

@@ -173,9 +173,19 @@ impl Session {
 
     pub(crate) fn to_listener(ctx: &Ctx, start: &Start) -> Result<Session> {
         settle(ctx)?;
-        let before = Counters::read()?;
         let addr = ctx.fresh();
         let listener = Sock::listen(addr, 8, ctx.limit)?;
+        Session::at_listener(ctx, start, addr, &listener)
+    }
+
+    /// Connects to the victim that listens at `addr`.
+    pub(crate) fn at_listener(
+        ctx: &Ctx,
+        start: &Start,
+        addr: SocketAddrV4,
+        listener: &Sock,
+    ) -> Result<Session> {
+        let before = Counters::read()?;
         let mut peer = Peer::new(resolved(addr, ctx.limit)?, start.posted, ctx.limit)?;
         announce(&mut peer, start);
         let number = peer.queue()?.number();
@@ -184,7 +194,8 @@ impl Session {
             ..hello(start.bufs)
         };
         peer.id.connect(&hello.encode(), number)?;
-        let event = peer.id.accepted(ctx.limit)?;
+        // The CM repeats a request without an answer after about 4 s.
+        let event = peer.id.accepted(ctx.limit * 4)?;
         let ack = HelloAck::decode(&room::<HELLO_ACK_ROOM>(&event))
             .map_err(|why| Fail::new(format!("the module's HelloAck has {}", why.name())))?;
         peer.credits.set_peer_limit(ack.bufs);

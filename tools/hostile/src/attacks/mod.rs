@@ -61,6 +61,7 @@ pub(crate) fn impossible(name: &str) -> Option<&'static str> {
             Some("TCP tells the victim of the end of the queue pair")
         }
         "early.into_memory_on_demand" => Some("soft-iWARP pins all registered memory"),
+        "pending.limit_held_shut" => Some("the CM does not repeat a request"),
         "sinks.read_instead" => Some("soft-iWARP does not check whether a key allows Reads"),
         _ => None,
     }

@@ -7,8 +7,11 @@ use crate::counters::Counters;
 use crate::fail::{expect, Result, Step};
 use crate::ffi;
 use crate::queue::QueuePair;
-use crate::session::{hello, normal_connection, resolved, sockets, Ctx, POSTED};
+use crate::session::{
+    hello, normal_connection, resolved, settle, sockets, Ctx, Session, Start, POSTED,
+};
 use crate::sock::Sock;
+use std::fs;
 use std::net::SocketAddrV4;
 use std::rc::Rc;
 use std::thread::sleep;
@@ -22,6 +25,10 @@ pub(super) const ATTACKS: &[Attack] = &[
     Attack {
         name: "pending.held_shut",
         run: held_shut,
+    },
+    Attack {
+        name: "pending.limit_held_shut",
+        run: limit_held_shut,
     },
     Attack {
         name: "pending.deferred_one_is_due",
@@ -186,6 +193,53 @@ fn held_shut(ctx: &Ctx) -> Result<()> {
     await_true("the others end", HANDSHAKE + ctx.limit, || {
         Ok(before.since("handshake_timeout")? >= 6)
     })?;
+    drop(ids);
+    Ok(())
+}
+
+/// A lower limit of connections, which is restored when this value is dropped.
+struct MaxConnections(String);
+
+impl MaxConnections {
+    const FILE: &str = "/proc/sys/net/sdp/max_connections";
+
+    fn lowered_to(most: usize) -> Result<MaxConnections> {
+        let before = fs::read_to_string(Self::FILE).step(Self::FILE)?;
+        fs::write(Self::FILE, most.to_string()).step(Self::FILE)?;
+        Ok(MaxConnections(before))
+    }
+}
+
+impl Drop for MaxConnections {
+    fn drop(&mut self) {
+        // A failure shows in the attacks that follow.
+        let _ = fs::write(Self::FILE, &self.0);
+    }
+}
+
+/// Half-open requests that reach the limit of connections, although the backlog has places, do not
+/// keep others out until they end.
+fn limit_held_shut(ctx: &Ctx) -> Result<()> {
+    settle(ctx)?;
+    let addr = ctx.fresh();
+    let listener = Sock::listen(addr, 64, ctx.limit)?;
+    let _most = MaxConnections::lowered_to(4)?;
+    let before = Counters::read()?;
+    let begin = Instant::now();
+    let ids = half_open(addr, 5, ctx.limit)?;
+    await_true("a request finds the limit reached", ctx.limit, || {
+        Ok(before.since("refused_max_connections")? > 0)
+    })?;
+    let mut session = Session::at_listener(ctx, &Start::default(), addr, &listener)
+        .step("a connection beside them")?;
+    let passed = begin.elapsed();
+    expect(passed < HANDSHAKE, || {
+        format!("the limit was reached for {passed:?}")
+    })?;
+    expect(before.since("evicted_half_open")? > 0, || {
+        "none was ended for it".to_owned()
+    })?;
+    session.greet()?;
     drop(ids);
     Ok(())
 }
