@@ -74,7 +74,7 @@ const NOBODY: i32 = 0;
 const ALL: i32 = 2;
 
 /// All bits of [`Rule`](breaks::Rule), if they can be broken.
-const RULES: i32 = if cfg!(CONFIG_DEBUG_VM) { 511 } else { 0 };
+const RULES: i32 = if cfg!(CONFIG_DEBUG_VM) { 1023 } else { 0 };
 
 /// The valid values of a parameter, and the present value.
 pub(crate) struct Param {
@@ -200,7 +200,7 @@ params! {
     AT_LOAD top_mem_usage: "int" Kind::Number { least: 0, most: MOST_MIB }, 0,
         "Maximum memory of all sockets' buffers together in MiB; 0 for a part of the machine's memory";
     AT_LOAD sdp_break: "int" Kind::Number { least: 0, most: RULES }, 0,
-        "Kernels with CONFIG_DEBUG_VM only: rules of page protection to switch off, for tests";
+        "Kernels with CONFIG_DEBUG_VM only: rules to switch off, for tests";
 }
 
 /// The maximum length of a parameter's text that an error message repeats.

@@ -2,7 +2,8 @@
 
 //! Rules that a test can break on purpose, to verify that they are needed.
 
-/// The rules of page protection that a test can break, as bits of the parameter `sdp_break`.
+/// The rules that a test can break, most of them of page protection, as bits of the parameter
+/// `sdp_break`.
 #[derive(Copy, Clone)]
 pub(crate) enum Rule {
     /// After the flush, no processor has a former version of the entries.
@@ -23,6 +24,9 @@ pub(crate) enum Rule {
     Turn = 128,
     /// No rule: a snapshot takes its next step without a pause.
     AtOnce = 256,
+    /// No rule: a listener's side answers a request only when the half-open connection is so old
+    /// that it may lose its place.
+    AnswerLate = 512,
 }
 
 impl Rule {

@@ -44,6 +44,14 @@ def half_open(bench: Bench) -> None:
     attack(bench, "pending.")
 
 
+@test(machines=1, kinds=("debug",), breaks=True)
+def late_answer(bench: Bench) -> None:
+    """A half-open connection loses its place while its worker still answers the request."""
+    bench.unload(bench.a)
+    bench.a.check("modprobe ib_sdp sdp_break=512")
+    attack(bench, "pending.evicted")
+
+
 @test(machines=1, core=("debug",))
 def bad_messages(bench: Bench) -> None:
     attack(bench, "stream.")

@@ -48,7 +48,7 @@ BEGINS_WITH = {f"sdp_{name}": name for name in
 
 def values(kind: str) -> dict[str, Values]:
     """VALUES, and the parameter whose values differ on a test kernel."""
-    most, allowed = (511, "a number from 0 to 511") if kind == "debug" else (0, "0")
+    most, allowed = (1023, "a number from 0 to 1023") if kind == "debug" else (0, "0")
     rules = ("0", str(most), (str(most + 1), "-1", "all"), f"is not {allowed}")
     checks = {**VALUES, "sdp_break": rules}
     if kind == "debug":

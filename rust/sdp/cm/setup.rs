@@ -7,6 +7,8 @@ use core::ptr::NonNull;
 
 use kernel::prelude::*;
 use kernel::sync::aref::AlwaysRefCounted;
+use kernel::time::delay::fsleep;
+use kernel::time::Delta;
 
 use super::features::{
     max_adverts_of,
@@ -35,6 +37,7 @@ use crate::kern::errno::{
     ENOBUFS,
     EPROTO, //
 };
+use crate::params::breaks::Rule;
 use crate::proto::hello::{
     Features,
     Hello,
@@ -55,7 +58,10 @@ use crate::rdma::cm::{
 };
 use crate::rdma::link::Link;
 use crate::rdma::post::READS;
-use crate::sdp::conn::accept_queue;
+use crate::sdp::conn::accept_queue::{
+    self,
+    OLD_MS, //
+};
 use crate::sdp::conn::guard::SockOwner;
 use crate::sdp::conn::sock::Alarm;
 use crate::sdp::cq::poll::process;
@@ -302,7 +308,11 @@ impl Worker<'_> {
 
     // Connections that a peer started.
 
+    /// The time for the handshake has begun.
     pub(super) fn answer(&mut self) -> Result {
+        if Rule::AnswerLate.is_broken() {
+            fsleep(Delta::from_millis(2 * i64::from(OLD_MS)));
+        }
         let id = self.cm.id.as_ref().ok_or(ECONNABORTED)?;
         let offer = self.cm.offer.ok_or(ECONNABORTED)?;
         id.set_ack_timeout()?;
@@ -343,7 +353,6 @@ impl Worker<'_> {
                 rcv_size,
             }
         };
-        self.sock.start_timer(Alarm::Timeout, HANDSHAKE_MS);
         let param = ConnParam {
             private: &ack.encode(),
             reads: reads_for(features),

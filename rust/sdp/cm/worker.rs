@@ -209,6 +209,9 @@ impl Worker<'_> {
     fn take_place(&mut self) -> Result<Place> {
         let parent = self.sock.lock().conn().lifetime.parent.clone();
         let parent = parent.ok_or(ECONNABORTED)?;
+        // Before another thread may end the connection because it has not been answered for long:
+        // such an end starts the same timer, which must not be started for the handshake again.
+        self.sock.start_timer(Alarm::Timeout, HANDSHAKE_MS);
         let place = match self.cm.place {
             BacklogPlace::NotAsked => accept_queue::reserve_or_park(&parent, self.sock.into())?,
             BacklogPlace::Waiting(_) | BacklogPlace::Given => {

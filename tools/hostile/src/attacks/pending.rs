@@ -27,6 +27,10 @@ pub(super) const ATTACKS: &[Attack] = &[
         run: held_shut,
     },
     Attack {
+        name: "pending.evicted",
+        run: evicted,
+    },
+    Attack {
         name: "pending.limit_held_shut",
         run: limit_held_shut,
     },
@@ -194,6 +198,36 @@ fn held_shut(ctx: &Ctx) -> Result<()> {
         Ok(before.since("handshake_timeout")? >= 6)
     })?;
     drop(ids);
+    Ok(())
+}
+
+/// A half-open request that has lost its place ends then, also if the victim has not answered it
+/// yet (`sdp_break` 512), and not only after the time for a handshake.
+fn evicted(ctx: &Ctx) -> Result<()> {
+    let addr = ctx.fresh();
+    // With one place.
+    let _listener = Sock::listen(addr, 0, ctx.limit)?;
+    let before = Counters::read()?;
+    let begin = Instant::now();
+    let channel = Channel::new()?;
+    let first = half_open_one(&channel, addr, 0, ctx.limit)?;
+    await_true("a request is there", ctx.limit, || {
+        Ok(before.since("request_received")? > 0)
+    })?;
+    // It may lose its place after a second. The victim may answer it only after two.
+    sleep(Duration::from_millis(1300));
+    let other = half_open_one(&channel, addr, 1, ctx.limit)?;
+    await_true("a request has lost its place", ctx.limit, || {
+        Ok(before.since("evicted_half_open")? > 0)
+    })?;
+    await_true("a request without a place ends", HANDSHAKE / 2, || {
+        Ok(before.since("handshake_timeout")? > 0)
+    })?;
+    let passed = begin.elapsed();
+    expect(passed < HANDSHAKE, || {
+        format!("the first request may have ended after its time: {passed:?}")
+    })?;
+    drop((first, other));
     Ok(())
 }
 
