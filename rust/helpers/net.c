@@ -749,6 +749,12 @@ void sdp_helper_dst_release(struct dst_entry *dst)
 	dst_release(dst);
 }
 
+u32 sdp_helper_reader_uid(const struct seq_file *seq);
+u32 sdp_helper_reader_uid(const struct seq_file *seq)
+{
+	return from_kuid_munged(&init_user_ns, seq->file->f_cred->euid);
+}
+
 u32 sdp_helper_sk_uid_seen_by(const struct sock *sk, const struct sk_buff *from);
 u32 sdp_helper_sk_uid_seen_by(const struct sock *sk, const struct sk_buff *from)
 {

@@ -225,6 +225,51 @@ fn count_user_down(user: u32) {
     }
 }
 
+/// A limit, as shown to users.
+pub(crate) struct Shown {
+    pub(crate) name: &'static str,
+    /// The maximum number of connections that applies.
+    pub(crate) most: i32,
+    /// The number of connections.
+    pub(crate) in_use: i32,
+}
+
+/// The limits of the namespace. For root, the number of connections of a user is that of the user
+/// with the most connections; other readers get their own number, because the connections of all
+/// namespaces count.
+pub(crate) fn shown(net: Net<'_>, reader: u32) -> [Shown; 3] {
+    let occupancy = net.occupancy();
+    let of_users = {
+        let users = USERS.lock();
+        users.as_ref().map_or(0, |users| match reader {
+            ROOT => users.values().copied().max().unwrap_or(0),
+            user => users.get(&user).copied().unwrap_or(0),
+        })
+    };
+    [
+        (
+            "max_connections",
+            Setting::MaxConnections,
+            occupancy.connections.load(Relaxed),
+        ),
+        (
+            "max_user_connections",
+            Setting::MaxUserConnections,
+            of_users,
+        ),
+        (
+            "max_orphans",
+            Setting::MaxOrphans,
+            occupancy.orphans.load(Relaxed),
+        ),
+    ]
+    .map(|(name, limit, in_use)| Shown {
+        name,
+        most: most_of(net, limit),
+        in_use,
+    })
+}
+
 /// The administrator's value of a limit, or, for 0, a value that depends on the machine's memory.
 pub(super) fn most(limit: Setting, said: i32) -> i32 {
     if said != 0 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! `/proc/net/sdp` and `/proc/net/sdpstats`.
+//! `/proc/net/sdp`, `/proc/net/sdplimits` and `/proc/net/sdpstats`.
 
 use kernel::bindings::seq_file;
 use kernel::prelude::*;
@@ -8,6 +8,7 @@ use kernel::seq_file::SeqFile;
 use kernel::seq_print;
 
 use crate::bindings;
+use crate::inet::limits;
 use crate::inet::netns::{
     InEachNet,
     Net,
@@ -16,6 +17,7 @@ use crate::inet::netns::{
 use crate::sdp::info::sock_info;
 
 const SOCKETS: &kernel::str::CStr = c"sdp";
+const LIMITS: &kernel::str::CStr = c"sdplimits";
 const STATS: &kernel::str::CStr = c"sdpstats";
 
 struct Files;
@@ -38,15 +40,24 @@ pub(crate) fn unregister() {
 
 impl InEachNet for Files {
     fn create(net: Net<'_>) -> Result {
-        create_one(net, SOCKETS, show_sockets)?;
-        create_one(net, STATS, show_stats).inspect_err(|_| remove_one(net, SOCKETS))
+        for (done, (name, show)) in FILES.iter().enumerate() {
+            create_one(net, name, *show).inspect_err(|_| {
+                remove_all(net, FILES.get(..done).unwrap_or_default());
+            })?;
+        }
+        Ok(())
     }
 
     fn remove(net: Net<'_>) {
-        remove_one(net, STATS);
-        remove_one(net, SOCKETS);
+        remove_all(net, &FILES);
     }
 }
+
+static FILES: [(&kernel::str::CStr, Show); 3] = [
+    (SOCKETS, show_sockets),
+    (LIMITS, show_limits),
+    (STATS, show_stats),
+];
 
 type Show = unsafe extern "C" fn(*mut seq_file, *mut core::ffi::c_void) -> kernel::ffi::c_int;
 
@@ -61,9 +72,11 @@ fn create_one(net: Net<'_>, name: &kernel::str::CStr, show: Show) -> Result {
     Ok(())
 }
 
-fn remove_one(net: Net<'_>, name: &kernel::str::CStr) {
-    // SAFETY: The namespace is valid, and the file was created before.
-    unsafe { bindings::proc_remove_net(name.as_char_ptr(), net.as_ptr().cast()) };
+fn remove_all(net: Net<'_>, files: &[(&kernel::str::CStr, Show)]) {
+    for (name, _) in files.iter().rev() {
+        // SAFETY: The namespace is valid, and the file was created before.
+        unsafe { bindings::proc_remove_net(name.as_char_ptr(), net.as_ptr().cast()) };
+    }
 }
 
 /// The namespace of the file that is read.
@@ -85,6 +98,25 @@ unsafe extern "C" fn show_stats(m: *mut seq_file, _v: *mut core::ffi::c_void) ->
     net.stats().for_each(|group, name, n| {
         seq_print!(out, "{group}{name} {n}\n");
     });
+    0
+}
+
+/// # Safety
+///
+/// Called only by the core, with which it was registered, with valid arguments.
+unsafe extern "C" fn show_limits(m: *mut seq_file, _v: *mut core::ffi::c_void) -> i32 {
+    // SAFETY: The core passes a valid file, which the reader has open.
+    let (out, net, reader) = unsafe {
+        (
+            SeqFile::from_raw(m),
+            net_of(m),
+            bindings::reader_uid(m.cast()),
+        )
+    };
+    seq_print!(out, "name limit in_use\n");
+    for limit in limits::shown(net, reader) {
+        seq_print!(out, "{} {} {}\n", limit.name, limit.most, limit.in_use);
+    }
     0
 }
 

@@ -105,6 +105,7 @@ class Setting(TypedDict):
     at_load: bool
     meaning: str | None
     in_use: NotRequired[int]
+    limit: NotRequired[int]
 
 
 class Invalid(Exception):

@@ -3,7 +3,7 @@
 
 import re
 
-from vmlib.bench import Bench, expect, test, wait_for
+from vmlib.bench import Bench, expect, present, test, wait_for
 from vmlib.machine import Vm
 
 # Every connection finds more than a quarter of the first limit used, and therefore gets no receives
@@ -94,7 +94,8 @@ AS_NOBODY = "python3 -c 'import os, sys; os.setgid(65534); os.setuid(65534); os.
 
 @test(machines=1, core=("stock",))
 def limits_are_reported(bench: Bench) -> None:
-    """A limit of connections is reported in the kernel's log, once, and by `sdpctl check` where a connect() fails."""
+    """A limit of connections is shown by `sdpctl get`, and when it is reached, it is reported in the kernel's log,
+    once, and by `sdpctl check` where a connect() fails."""
     vm = bench.a
     bench.settle(vm, 60)
     # The log reports each of them once per load of the module.
@@ -108,6 +109,11 @@ def limits_are_reported(bench: Bench) -> None:
         wait_for(lambda: vm.check("sdpctl ss -lH --sport 7663"), bench.limit(20), "nobody listens")
         ends.append(vm.spawn(f"exec {AS_NOBODY} " + idle.format(1, "--connect")))
         wait_for(lambda: connections(vm) == 3, bench.limit(20), "no connection")
+        # One end belongs to root, who has no limit as a user.
+        for limit, count in (("max_connections", 2), ("max_user_connections", 1), ("max_orphans", 0)):
+            shown = vm.check(f"sdpctl get {limit}").splitlines()[-1]
+            found = present(re.search(r"\(limit: (\d+), in use: (\d+)\)$", shown), shown)
+            expect(int(found[1]) > 1000 and int(found[2]) == count, shown)
         for limit, value, user, line in (
                 ("max_user_connections", 1, AS_NOBODY, "max_user_connections: user 65534 has 1, more are refused"),
                 ("max_connections", 2, "", "max_connections: 2 connections, more are refused")):
@@ -119,6 +125,7 @@ def limits_are_reported(bench: Bench) -> None:
                     result = vm.run(f"{user} sdpctl check {where} 2>&1")
                     expect(not result.ok and limit in result.output and "sdpctl stat refused_max" in result.output,
                            f"{limit}: {result.output}")
+                    expect(f"sdpctl set {limit}=" in result.output, f"no warning of {limit}: {result.output}")
                     expect(bench.stats(vm)[f"refused_{limit}"] == refused + 1, f"{limit}: another end")
             finally:
                 vm.check(f"echo {before} >/proc/sys/net/sdp/{limit}")

@@ -287,7 +287,7 @@ def check(bench: Bench) -> None:
     server = bench.stream(bench.b, "listen", 7604)
     wait_for(lambda: sockets(bench.b, "-l --sport 7604"), bench.limit(20), "nobody listens")
     found = ask(vm, f"check {there}:7604")
-    expect(set(steps(found).values()) == {"ok"} and len(found["steps"]) == 8, found)
+    expect(set(steps(found).values()) == {"ok"} and len(found["steps"]) == 9, found)
     expect(found["steps"][-1]["found"] == f"{there}:7604 takes connections by SDP; its TCP port refuses connections",
            found)
     server.kill()

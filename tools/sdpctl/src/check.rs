@@ -21,6 +21,7 @@ use crate::cli::{
 };
 use crate::dev;
 use crate::fail::Fail;
+use crate::limits::Limit;
 use crate::model;
 use crate::netlink::Module;
 use crate::out;
@@ -131,6 +132,7 @@ fn walk(cli: &Cli, args: &CheckArgs, steps: &mut Vec<Step>) -> Option<ExitCode> 
         }
     }
     steps.extend(limits());
+    steps.extend(capacity(&crate::limits::read(None)));
     if let Some(peer) = &args.peer {
         match resolve(peer) {
             Ok(addrs) => {
@@ -265,6 +267,37 @@ fn limits() -> Option<Step> {
             found,
             "sends without a copy may go by copy: raise `ulimit -l`, or memlock in \
              /etc/security/limits.conf",
+        ),
+    })
+}
+
+/// The numbers of connections, and a warning if one of the limits is reached.
+fn capacity(limits: &[Limit]) -> Option<Step> {
+    let found: Vec<String> = limits
+        .iter()
+        .map(|l| format!("{} {} of {}", l.name, l.in_use, l.most))
+        .collect();
+    let found = found.join(", ");
+    let full = limits.iter().find(|l| l.in_use >= l.most);
+    let name = "capacity";
+    Some(match full.map(|l| l.name.as_str()) {
+        None if limits.is_empty() => return None,
+        None => ok(name, found),
+        Some("max_orphans") => bad(
+            name,
+            Status::Warning,
+            found,
+            "close() aborts connections whose bytes the peer has not taken yet: \
+             `sdpctl stat aborted_max_orphans` counts them; `sdpctl set max_orphans=NUMBER` allows more",
+        ),
+        Some(limit) => bad(
+            name,
+            Status::Warning,
+            found,
+            format!(
+                "more connections are refused: `sdpctl stat refused_max` counts them; \
+                 `sdpctl set {limit}=NUMBER` allows more"
+            ),
         ),
     })
 }
@@ -559,6 +592,37 @@ mod tests {
         assert_eq!(status("10.9.0.1", &[&other]), Status::Warning);
         assert_eq!(status("10.9.0.1", &[&roce, &other]), Status::Warning);
         assert_eq!(status("10.27.0.2", &[]), Status::Ok);
+    }
+
+    #[test]
+    fn warns_of_a_limit_that_is_reached() {
+        const COUNTERS: &str = include_str!("../../../rust/stats/counters.rs");
+        let limit = |name: &str, in_use| Limit {
+            name: name.into(),
+            most: 4,
+            in_use,
+        };
+        assert!(capacity(&[]).is_none());
+        let few = capacity(&[limit("max_connections", 3), limit("max_orphans", 0)]).unwrap();
+        assert_eq!(few.status, Status::Ok);
+        assert_eq!(few.found, "max_connections 3 of 4, max_orphans 0 of 4");
+        for (name, counter) in [
+            ("max_connections", "refused_max_connections"),
+            ("max_user_connections", "refused_max_user_connections"),
+            ("max_orphans", "aborted_max_orphans"),
+        ] {
+            let full = capacity(&[limit("other", 1), limit(name, 4)]).unwrap();
+            assert_eq!(full.status, Status::Warning);
+            let advice = full.advice.unwrap();
+            assert!(advice.contains(&format!("`sdpctl set {name}=")), "{advice}");
+            let pattern = advice.split_once("`sdpctl stat ").unwrap().1;
+            let pattern = pattern.split_once('`').unwrap().0;
+            assert!(counter.contains(pattern), "{advice}");
+            assert!(
+                COUNTERS.contains(&format!("=> \"{counter}\",")),
+                "{counter}"
+            );
+        }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::cli::{
     SetArgs, //
 };
 use crate::fail::Fail;
+use crate::limits;
 use crate::out;
 use crate::settings::{
     self,
@@ -44,6 +45,9 @@ pub(crate) struct Now {
     /// The amount in use, for a limit for which the kernel reports it, in the unit of the setting.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_use: Option<u64>,
+    /// The limit that applies, for a number of connections: with the value 0, the kernel chooses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -65,14 +69,23 @@ impl Now {
             at_load: known.is_some_and(|s| s.at_load),
             meaning: known.map(|s| s.meaning),
             in_use: None,
+            limit: None,
         }
     }
 
-    /// Adds the amount in use.
+    /// Adds the amount in use, and the limit that applies.
     fn beside_use(self, root: Option<&Path>) -> Self {
+        let limit = match self.place {
+            Place::Sysctl => limits::read(root).into_iter().find(|l| l.name == self.name),
+            Place::Parameter => None,
+        };
         let is_memory = self.place == Place::Sysctl && self.name == "mem";
-        let in_use = is_memory.then(|| pages_in_use(root)).flatten();
-        Self { in_use, ..self }
+        let pages = is_memory.then(|| pages_in_use(root)).flatten();
+        Self {
+            in_use: limit.as_ref().map(|l| l.in_use).or(pages),
+            limit: limit.map(|l| l.most),
+            ..self
+        }
     }
 
     /// The value as text.
@@ -221,9 +234,10 @@ fn print(cli: &Cli, found: &[Now]) -> Result<(), Fail> {
     for now in found {
         let default = now.default.map_or("-".into(), |d| shown(d, now.unit));
         let meaning = now.meaning.unwrap_or("not known to this program");
-        let meaning = match (now.at_load, now.in_use) {
-            (true, _) => format!("{meaning} (when it is loaded)"),
-            (_, Some(pages)) => format!("{meaning} (in use: {pages})"),
+        let meaning = match (now.at_load, now.limit, now.in_use) {
+            (true, ..) => format!("{meaning} (when it is loaded)"),
+            (_, Some(limit), Some(n)) => format!("{meaning} (limit: {limit}, in use: {n})"),
+            (_, _, Some(pages)) => format!("{meaning} (in use: {pages})"),
             _ => meaning.into(),
         };
         lines.push(vec![now.name.clone(), now.show(), default, meaning]);

@@ -46,6 +46,7 @@ const FILES: &[&str] = &[
     "/proc/net/ipv6_route",
     "/proc/net/route",
     "/proc/net/sdp",
+    "/proc/net/sdplimits",
     "/proc/net/sdpstats",
     "/proc/self/limits",
     "/proc/sys/kernel/tainted",

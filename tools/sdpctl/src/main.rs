@@ -18,6 +18,7 @@ mod fail;
 mod filter;
 mod generate;
 mod histograms;
+mod limits;
 mod meaning;
 mod model;
 mod netlink;

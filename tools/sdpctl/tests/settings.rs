@@ -14,6 +14,8 @@ use std::process::{
 
 const SYSCTLS: &str = "proc/sys/net/sdp";
 const PARAMETERS: &str = "sys/module/ib_sdp/parameters";
+/// The folder of the limits that apply.
+const LIMITS: &str = "proc/net";
 
 fn tests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests")
@@ -25,7 +27,7 @@ struct Machine(PathBuf);
 impl Machine {
     fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("sdpctl-{name}-{}", std::process::id()));
-        for folder in [SYSCTLS, PARAMETERS] {
+        for folder in [SYSCTLS, PARAMETERS, LIMITS] {
             fs::create_dir_all(path.join(folder)).expect("a folder");
             let from = tests().join("data/files").join(folder);
             for file in fs::read_dir(from)
