@@ -23,9 +23,10 @@ use crate::bindings;
 use crate::kern::errno::ENOBUFS;
 use crate::stats::counters::Counter;
 
-/// Pages of memory for each possible connection, if the administrator has set no limit: twice the
-/// amount that an idle connection takes with soft-RoCE's queues when memory is short
-/// (`scripts/bench memory`), so half of the memory is left for other uses.
+/// Pages of memory for each possible connection, if the administrator has set no limit. With
+/// soft-RoCE's queues, one end of an idle connection takes 64 KiB, and 51 KiB when memory is short
+/// (`scripts/bench memory`): 51 of 80 KiB, so more than a third of the memory is left for other
+/// uses.
 const PAGES_PER_CONNECTION: u64 = 20;
 /// One user may have a half of the possible connections, and a quarter of them may be orphans.
 const USERS_SHARE: i32 = 2;

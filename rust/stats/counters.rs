@@ -63,6 +63,9 @@ counters! {
     RefusedMaxConnections => "refused_max_connections",
     /// The same, because the user had as many as it may (max_user_connections).
     RefusedMaxUserConnections => "refused_max_user_connections",
+    /// Connections, of either side, refused because the buffers of all sockets, or of the control
+    /// group, had all the memory that they may have (mem).
+    RefusedMem => "refused_mem",
     /// Connections aborted at close() because the namespace had as many without a program as it may
     /// (max_orphans).
     AbortedMaxOrphans => "aborted_max_orphans",

@@ -11,10 +11,10 @@ from vmlib.machine import Vm
 MEM = "3 4000000 6000000"
 
 
-def connected(vm: Vm) -> list[str]:
+def connected(vm: Vm, port: int) -> list[str]:
     """The lines of /proc/net/sdp for both ends of a connection to that port."""
     return [line for line in vm.check("cat /proc/net/sdp").splitlines()
-            if ":7661 " in line and "established" in line.lower()]
+            if f":{port} " in line and "established" in line.lower()]
 
 
 @test(machines=1, core=("stock",))
@@ -31,8 +31,8 @@ def receives_of_parts_of_a_page(bench: Bench) -> None:
         wait_for(lambda: vm.check("sdpctl ss -lH --sport 7661"), bench.limit(20), "nobody listens")
         ends.append(vm.spawn(idle.format("--connect")))
         try:
-            wait_for(lambda: len(connected(vm)) == 2, bench.limit(20), "no connection")
-            sizes = [line.split()[7] for line in connected(vm)]
+            wait_for(lambda: len(connected(vm, 7661)) == 2, bench.limit(20), "no connection")
+            sizes = [line.split()[7] for line in connected(vm, 7661)]
             expect(sizes == ["768", "768"], f"receives of {sizes} bytes")
         finally:
             for end in ends:
@@ -132,6 +132,40 @@ def limits_are_reported(bench: Bench) -> None:
             said = logged(vm, f"{limit}: ")
             expect(len(said) == 1 and said[0].endswith(line), f"the log says {said}")
     finally:
+        for end in ends:
+            end.kill()
+
+
+@test(machines=1, core=("stock",))
+def memory_limit_is_reported(bench: Bench) -> None:
+    """The same for `mem`, which the buffers of all sockets share."""
+    vm = bench.a
+    bench.settle(vm, 60)
+    bench.unload(vm)
+    bench.load(vm)
+    vm.check("dmesg -c >/dev/null; rm -f /tmp/never; mkfifo /tmp/never")
+    where = f"{bench.address(vm)}:7664"
+    # Each processor may account 1 MiB later, so it takes some connections until the kernel sees that their memory is
+    # more than a page.
+    idle = f"exec selftest idle --family sdp --conns {{}} {{}} {where} <>/tmp/never"
+    ends = [vm.spawn(idle.format(151, "--listen"))]
+    before = vm.check("cat /proc/sys/net/sdp/mem")
+    try:
+        wait_for(lambda: vm.check("sdpctl ss -lH --sport 7664"), bench.limit(20), "nobody listens")
+        ends.append(vm.spawn(idle.format(150, "--connect")))
+        wait_for(lambda: len(connected(vm, 7664)) == 300, bench.limit(60), "connections are missing")
+        vm.check("echo 1 1 1 >/proc/sys/net/sdp/mem")
+        for _ in range(2):
+            refused = bench.stats(vm)["refused_mem"]
+            result = vm.run(f"sdpctl check {where} 2>&1")
+            expect(not result.ok and "No buffer space" in result.output and "refused_mem" in result.output,
+                   result.output)
+            expect(bench.stats(vm)["refused_mem"] == refused + 1, f"another end: {result.output}")
+        said = logged(vm, "mem: ")
+        expect(len(said) == 1 and said[0].endswith("mem: the sockets use all of it, new connections are refused"),
+               f"the log says {said}")
+    finally:
+        vm.check(f"echo '{before}' >/proc/sys/net/sdp/mem")
         for end in ends:
             end.kill()
 

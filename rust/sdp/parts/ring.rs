@@ -20,6 +20,7 @@ use crate::rdma::receive::{
     MAX_PARTS,
     PART_BYTES, //
 };
+use crate::stats::counters::Counter;
 
 /// Payload of a receive of a new connection if sockets already use much memory: a page has
 /// [`IDLE_RECEIVES`] such receives, and no two of them share a cache line.
@@ -72,6 +73,7 @@ impl Ring {
         };
         self.receives = OwnReceives::new(size);
         if let Err(e) = self.reserve(sk, size) {
+            sk.net().stats().inc(Counter::RefusedMem);
             pr_warn_once!("mem: the sockets use all of it, new connections are refused\n");
             return Err(e);
         }

@@ -443,11 +443,11 @@ fn advice(e: &io::Error) -> &'static str {
         Some(libc::ECONNREFUSED) => {
             "nobody listens there with SDP, or the peer has not loaded ib_sdp; \
              it may have refused for another reason, too (refused_bad_hello, refused_bad_address, refused_no_memory, \
-             refused_max_connections, refused_max_user_connections): `sdpctl stat refused` there says why"
+             refused_max_connections, refused_max_user_connections, refused_mem): `sdpctl stat refused` there says why"
         }
         Some(libc::ENOBUFS) => {
             "this machine has as many connections, or as much memory in buffers, as it may: see \
-             `sdpctl stat refused_max` (refused_max_connections, refused_max_user_connections) and `sdpctl get mem max_connections max_user_connections` here"
+             `sdpctl stat refused_max refused_mem` (refused_max_connections, refused_max_user_connections, refused_mem) and `sdpctl get mem max_connections max_user_connections` here"
         }
         Some(libc::ETIMEDOUT) => {
             "the peer does not answer by RDMA: `ping` it, and look at `sdpctl check` and `sdpctl dev` there; \
@@ -638,12 +638,13 @@ mod tests {
                     "refused_no_memory",
                     "refused_max_connections",
                     "refused_max_user_connections",
+                    "refused_mem",
                 ][..],
             ),
             (
                 libc::ENOBUFS,
-                "`sdpctl stat refused_max`",
-                &["refused_max_connections"],
+                "`sdpctl stat refused_max refused_mem`",
+                &["refused_max_connections", "refused_mem"],
             ),
             (
                 libc::ETIMEDOUT,
