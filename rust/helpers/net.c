@@ -496,6 +496,25 @@ struct in_ifaddr *sdp_helper_ifa_list_rcu(const struct in_device *in_dev)
 	return rcu_dereference(in_dev->ifa_list);
 }
 
+/* The first IPv6 address of the device that is in use and is not a link-local one. */
+bool sdp_helper_first_in6_addr(const struct net_device *dev, u8 ip[16]);
+bool sdp_helper_first_in6_addr(const struct net_device *dev, u8 ip[16])
+{
+	const struct inet6_dev *in6_dev = __in6_dev_get(dev);
+	const struct inet6_ifaddr *ifa;
+
+	if (!in6_dev)
+		return false;
+	list_for_each_entry_rcu(ifa, &in6_dev->addr_list, if_list) {
+		if (ifa->flags & (IFA_F_TENTATIVE | IFA_F_DADFAILED) ||
+		    ipv6_addr_type(&ifa->addr) & IPV6_ADDR_LINKLOCAL)
+			continue;
+		memcpy(ip, &ifa->addr, sizeof(ifa->addr));
+		return true;
+	}
+	return false;
+}
+
 unsigned int sdp_helper_net_device_flags(const struct net_device *dev);
 unsigned int sdp_helper_net_device_flags(const struct net_device *dev)
 {

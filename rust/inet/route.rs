@@ -138,14 +138,25 @@ pub(crate) fn is_local(net: Net<'_>, addr: &Addr, dev: i32) -> bool {
     found
 }
 
-/// Finds the first IPv4 address of each network device of `net` but the loopback device, as many
-/// as there are places in `found`.
-pub(crate) fn device_addrs(net: Net<'_>, found: &mut [Option<Addr>]) {
+/// Finds addresses of the network devices of `net` but the loopback device: of each the first IPv4
+/// address, and the first IPv6 address that is not a link-local one. Leaves out the first `skip` of
+/// these addresses, and returns as many of the others as there are places in `found`.
+pub(crate) fn device_addrs(net: Net<'_>, skip: usize, found: &mut [Option<Addr>]) {
     let guard = rcu::read_lock();
+    let mut skip = skip;
+    let mut places = found.iter_mut();
+    // Returns whether there was a place.
+    let mut add = |addr| {
+        if skip > 0 {
+            skip -= 1;
+            return true;
+        }
+        let place = places.next();
+        place.map(|place| *place = Some(addr)).is_some()
+    };
     // SAFETY: RCU keeps the devices and their addresses while they are looked at.
     unsafe {
         let mut dev = bindings::first_net_device(net.as_ptr().cast());
-        let mut places = found.iter_mut();
         while !dev.is_null() {
             if bindings::net_device_flags(dev) & bindings::SDP_CONST_IFF_LOOPBACK == 0 {
                 let in_dev = bindings::in_dev_get_rcu(dev);
@@ -154,9 +165,12 @@ pub(crate) fn device_addrs(net: Net<'_>, found: &mut [Option<Addr>]) {
                 } else {
                     bindings::ifa_list_rcu(in_dev)
                 };
-                if !ifa.is_null() {
-                    let Some(place) = places.next() else { break };
-                    *place = Some(Addr::v4((*ifa).ifa_local.to_ne_bytes(), 0));
+                if !ifa.is_null() && !add(Addr::v4((*ifa).ifa_local.to_ne_bytes(), 0)) {
+                    break;
+                }
+                let mut ip = [0; 16];
+                if bindings::first_in6_addr(dev, ip.as_mut_ptr()) && !add(Addr::v6(ip, 0, 0)) {
+                    break;
                 }
             }
             dev = bindings::next_net_device_rcu(dev);

@@ -271,6 +271,28 @@ def dev(bench: Bench) -> None:
     expect("::ffff:10.27.0.1" in [gid["gid"] for gid in port["gids"]], port)
 
 
+@test(machines=1, breaks=True, core=("stock",))
+def loopback_needs_an_address(bench: Bench) -> None:
+    """Connections to loopback addresses go over an IPv4 or an IPv6 address of an RDMA device, also behind many
+    other interfaces, and `check` says if there is none."""
+    vm = bench.a
+    server = vm.spawn("exec python3 -c '" + SERVER.format(host="127.0.0.1", port=7621, protocol=IPPROTO_SDP) + "'")
+    wait_for(lambda: server.says("listens"), bench.limit(20), server)
+    expect(steps(ask(vm, "check 127.0.0.1:7621"))["peer"] == "ok", "by the address of eth0")
+    vm.check("for i in $(seq 40); do ip link add d$i type dummy; ip address add 10.99.$i.1/24 dev d$i; done")
+    vm.check("ip link add last type dummy; ip address add 10.98.0.1/24 dev last; ip link set last up; "
+             "rdma link add rxe9 type rxe netdev last; ip address flush dev eth0 scope global")
+    expect(steps(ask(vm, "check 127.0.0.1:7621"))["peer"] == "ok", "by IPv4, behind many interfaces")
+    vm.check("ip -6 address add fd98::1/64 dev last nodad; ip -4 address flush dev last")
+    expect(steps(ask(vm, "check 127.0.0.1:7621"))["peer"] == "ok", "by IPv6")
+    vm.check("ip -6 address flush dev last scope global")
+    without = ask(vm, "check 127.0.0.1:7621", status=1)
+    expect(steps(without)["route"] == "failed" and steps(without)["peer"] == "failed", without)
+    expect("No such device" in without["steps"][-1]["found"], without)
+    # The machine must be able to unload the module.
+    server.kill()
+
+
 def steps(report: Json) -> dict[str, str]:
     return {step["name"]: step["status"] for step in report["steps"]}
 

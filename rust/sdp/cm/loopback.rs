@@ -16,20 +16,26 @@ use crate::inet::netns::Net;
 use crate::inet::route;
 use crate::rdma::cm;
 
-/// The maximum number of addresses that are tried.
-const CANDIDATES: usize = 16;
+/// The number of addresses that are looked up at a time.
+const AT_ONCE: usize = 16;
 
 /// An address of an RDMA device in `net`, over which a loopback connection can run.
 ///
 /// # Errors
 ///
-/// `ENODEV` if no interface with an IPv4 address has an RDMA device.
+/// `ENODEV` if no interface with an IPv4 address, or with an IPv6 address that is not a link-local
+/// one, has an RDMA device.
 pub(crate) fn transport_addr(net: Net<'_>) -> Result<Addr> {
-    let mut found = [None; CANDIDATES];
-    route::device_addrs(net, &mut found);
-    found
-        .into_iter()
-        .flatten()
-        .find(|addr| cm::has_device(net, &addr.to_storage(false)))
-        .ok_or(ENODEV)
+    for skip in (0..).step_by(AT_ONCE) {
+        let mut found = [None; AT_ONCE];
+        route::device_addrs(net, skip, &mut found);
+        let mut addrs = found.into_iter().flatten();
+        if let Some(addr) = addrs.find(|addr| cm::has_device(net, &addr.to_storage(false))) {
+            return Ok(addr);
+        }
+        if found.contains(&None) {
+            break;
+        }
+    }
+    Err(ENODEV)
 }

@@ -132,7 +132,7 @@ impl Worker<'_> {
             guard.conn().names.local = from;
             self.set_local(&from)?;
         }
-        self.resolve(via.with_port(cm_port), false, via.with_port(to.port))
+        self.resolve(via.with_port(cm_port), !via.is_v4(), via.with_port(to.port))
     }
 
     /// Resolves `to` from the port of `from`. If there is none, or if another user of the CM has

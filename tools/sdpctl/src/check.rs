@@ -360,6 +360,13 @@ fn local_for(addr: &SocketAddr) -> io::Result<IpAddr> {
     Ok(probe.local_addr()?.ip().to_canonical())
 }
 
+/// Whether an interface of the port has an address over which connections to loopback addresses can
+/// go. Only the GIDs of RoCE tell; with others the answer is yes.
+fn has_address(port: &dev::Port) -> bool {
+    let is_global = |ip| !matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    !port.roce || port.gids.iter().any(|gid| is_global(gid.ip()))
+}
+
 fn route(addr: &SocketAddr, ports: &[&dev::Port]) -> Step {
     let local = match local_for(addr) {
         Ok(local) => local,
@@ -372,6 +379,16 @@ fn route(addr: &SocketAddr, ports: &[&dev::Port]) -> Step {
 }
 
 fn route_from(local: IpAddr, addr: &SocketAddr, ports: &[&dev::Port]) -> Step {
+    // A device that has no address in this namespace does not reach it, as `gid` says.
+    if local.is_loopback() && !ports.iter().any(|p| p.usable && has_address(p)) {
+        return bad(
+            "route",
+            Status::Failed,
+            format!("from {local}, but no interface with an RDMA device has an address"),
+            "connections to loopback addresses go over such an interface: give one an IPv4 address, \
+             or an IPv6 address that is not a link-local one",
+        );
+    }
     // Every device reaches the machine itself.
     if local.is_loopback() || local == addr.ip() {
         return ok("route", format!("from {local}, within this machine"));
@@ -544,7 +561,8 @@ mod tests {
     #[test]
     fn a_route_needs_a_port_with_its_address() {
         // The machine can reach itself.
-        let step = route(&"127.0.0.1:1".parse().unwrap(), &[]);
+        let roce = port(true, "::ffff:10.27.0.1");
+        let step = route(&"127.0.0.1:1".parse().unwrap(), &[&roce]);
         assert_eq!(step.status, Status::Ok, "{step:?}");
         // With IPv6, the local address may be IPv4-mapped.
         if let Ok(local) = local_for(&"[::ffff:127.0.0.1]:1".parse().unwrap()) {
@@ -592,6 +610,15 @@ mod tests {
         assert_eq!(status("10.9.0.1", &[&other]), Status::Warning);
         assert_eq!(status("10.9.0.1", &[&roce, &other]), Status::Warning);
         assert_eq!(status("10.27.0.2", &[]), Status::Ok);
+        // Loopback needs an address of a device's interface.
+        let v6 = port(true, "fd27::1");
+        let link_local = port(true, "fe80::1");
+        assert_eq!(status("127.0.0.1", &[&link_local, &roce]), Status::Ok);
+        assert_eq!(status("::1", &[&v6]), Status::Ok);
+        assert_eq!(status("::1", &[&other]), Status::Ok);
+        assert_eq!(status("::1", &[&link_local]), Status::Failed);
+        assert_eq!(status("127.0.0.1", &[&closed]), Status::Failed);
+        assert_eq!(status("127.0.0.1", &[]), Status::Failed);
     }
 
     #[test]
