@@ -107,7 +107,7 @@ impl Abilities {
         }
     }
 
-    /// Whether connections are possible: each message has a separate header.
+    /// Whether connections are possible: the header of each message is a memory range of its own.
     pub(crate) fn can_connect(&self) -> bool {
         self.send_sge >= 2 && self.recv_sge >= 2
     }

@@ -14,6 +14,7 @@ use kernel::error::{
 use kernel::prelude::*;
 use kernel::seq_file::SeqFile;
 use kernel::seq_print;
+use kernel::str::CStrExt;
 
 use crate::bindings;
 use crate::inet::tcp_port;
@@ -108,6 +109,10 @@ unsafe extern "C" fn add(device: *mut bindings::ib_device) -> kernel::ffi::c_int
     // SAFETY: As the core promises.
     unsafe {
         show(device);
+        if !Abilities::of(device).can_connect() {
+            let name = CStr::from_char_ptr(bindings::ib_device_name(device.cast()));
+            pr_warn!("{name}: fewer than two memory ranges in a send or receive, cannot be used\n");
+        }
         if is_iwarp(device) {
             tcp_port::iwarp_added();
         }

@@ -271,6 +271,27 @@ def dev(bench: Bench) -> None:
     expect("::ffff:10.27.0.1" in [gid["gid"] for gid in port["gids"]], port)
 
 
+@test(machines=1, adapter="siw", core=("stock",))
+def dev_and_check_over_iwarp(bench: Bench) -> None:
+    vm, address = bench.a, bench.address(bench.a)
+    (device,) = ask(vm, "dev")["devices"]
+    (port,) = device["ports"]
+    expect(device["node_type"] == "RNIC" and port["usable"] and port["netdev"] == "eth0", device)
+    expect({gid["type"] for gid in port["gids"]} == {"iWARP"}, port)
+    expect(set(steps(ask(vm, "check")).values()) == {"ok"}, "a step fails without a peer")
+    for host in (address, "127.0.0.1"):
+        refused = ask(vm, f"check {host}:7620", status=1)
+        expect(steps(refused)["peer"] == "failed", refused)
+        # iWARP uses the ports of TCP, so nothing is said about a TCP server.
+        expect("TCP port" not in refused["steps"][-1]["found"], refused)
+        server = vm.spawn(f"exec selftest stream --family sdp --listen {host}:7620 --conns 1 --bytes 1 --seed 1")
+        wait_for(lambda: sockets(vm, "-l --sport 7620"), bench.limit(20), server)
+        found = ask(vm, f"check {host}:7620")
+        expect(set(steps(found).values()) == {"ok"}, found)
+        server.kill()
+        wait_for(lambda: not sockets(vm, "-a --sport 7620"), bench.limit(20), "the listener stays")
+
+
 @test(machines=1, breaks=True, core=("stock",))
 def loopback_needs_an_address(bench: Bench) -> None:
     """Connections to loopback addresses go over an IPv4 or an IPv6 address of an RDMA device, also behind many

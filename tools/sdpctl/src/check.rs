@@ -480,6 +480,9 @@ fn advice(e: &io::Error) -> &'static str {
             "the peer does not answer by RDMA: `ping` it, and look at `sdpctl check` and `sdpctl dev` there; \
              a firewall must let UDP port 4791 pass for RoCE"
         }
+        Some(libc::EOPNOTSUPP) => {
+            "the adapter cannot be used for SDP: `sdpctl dev`, called by root, and the kernel's log say why"
+        }
         Some(libc::EPROTO) => "the peer speaks another version of the protocol: load the same module there",
         Some(libc::EADDRNOTAVAIL | libc::ENODEV) => "no RDMA device has the local address: see `route`",
         _ => "look into the kernel's log of both machines",
@@ -686,6 +689,8 @@ mod tests {
                 assert!(COUNTERS.contains(&format!("=> \"{name}\",")), "{name}");
             }
         }
+        let few_ranges = advice(&io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        assert!(few_ranges.contains("`sdpctl dev`"), "{few_ranges}");
         let unreachable = advice(&io::Error::from_raw_os_error(libc::EHOSTUNREACH));
         assert!(!unreachable.contains("queue"), "{unreachable}");
     }

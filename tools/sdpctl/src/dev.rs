@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use crate::cli::Cli;
+use crate::conn::DEBUGFS;
 use crate::fail::Fail;
 use crate::out;
 
@@ -100,7 +101,8 @@ const OF_FIRST_NAMESPACE: &str = "/proc/sys/net/iw_cm";
 /// The devices of this namespace.
 pub(crate) fn here() -> Vec<Device> {
     let is_first = Path::new(OF_FIRST_NAMESPACE).exists();
-    all(Path::new(CLASS), Path::new(NETDEVS), is_first)
+    let abilities = Path::new(DEBUGFS).join("devices");
+    all(Path::new(CLASS), Path::new(NETDEVS), &abilities, is_first)
 }
 
 fn read(path: &Path) -> Option<String> {
@@ -125,7 +127,18 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-fn all(class: &Path, netdevs: &Path, is_first: bool) -> Vec<Device> {
+/// Whether connections over the device are impossible. `abilities` is the folder of the module's
+/// files of devices, which only root can read; for other users the result is false.
+fn has_few_ranges(abilities: &Path, name: &str) -> bool {
+    let text = read(&abilities.join(name)).unwrap_or_default();
+    text.lines().any(|line| line == "connections no")
+}
+
+/// Why SDP cannot use a device.
+pub(crate) const FEW_RANGES: &str =
+    "its driver takes fewer than two memory ranges in a send or a receive, and SDP needs two: use another adapter";
+
+fn all(class: &Path, netdevs: &Path, abilities: &Path, is_first: bool) -> Vec<Device> {
     let device = |name: String| {
         let folder = class.join(&name);
         let ports = folder.join("ports");
@@ -141,6 +154,12 @@ fn all(class: &Path, netdevs: &Path, is_first: bool) -> Vec<Device> {
             port.reason = Some(
                 "SDP uses iWARP in the first network namespace only: use SDP there".to_string(),
             );
+        }
+        if has_few_ranges(abilities, &name) {
+            for port in &mut found {
+                port.usable = false;
+                port.reason = Some(FEW_RANGES.to_string());
+            }
         }
         Device {
             ports: found,
@@ -279,7 +298,7 @@ mod tests {
             }
         }
         fs::create_dir_all(dir.0.join("net/eth0")).unwrap();
-        let devices = all(&dir.0, &dir.0.join("net"), true);
+        let devices = all(&dir.0, &dir.0.join("net"), &dir.0.join("none"), true);
         let devices = devices.into_iter().filter(|d| d.name != "net").collect();
         (dir, devices)
     }
@@ -349,7 +368,7 @@ mod tests {
         ] {
             fs::write(dir.0.join("rxe0/node_type"), node_type).unwrap();
             fs::write(dir.0.join("rxe0/ports/1/link_layer"), link_layer).unwrap();
-            let devices = all(&dir.0, &dir.0.join("net"), true);
+            let devices = all(&dir.0, &dir.0.join("net"), &dir.0.join("none"), true);
             let port = devices.iter().flat_map(|d| &d.ports).next().unwrap();
             assert_eq!(port.roce, roce, "{node_type} {link_layer}");
         }
@@ -364,7 +383,7 @@ mod tests {
         assert!(roce[0].ports[0].usable && !roce[0].shares_ports());
         fs::write(dir.0.join("rxe0/node_type"), "4: RNIC\n").unwrap();
         let port = |is_first| {
-            let devices = all(&dir.0, &dir.0.join("net"), is_first);
+            let devices = all(&dir.0, &dir.0.join("net"), &dir.0.join("none"), is_first);
             assert_eq!(devices.iter().any(Device::shares_ports), is_first);
             devices.into_iter().flat_map(|d| d.ports).next().unwrap()
         };
@@ -390,13 +409,31 @@ mod tests {
         assert!(reason("4: ACTIVE\n", &[EMPTY]).contains("no GID"));
         let gids = ["fd27:0000:0000:0000:0000:0000:0000:0001\n"];
         let (dir, _) = tree("4: ACTIVE\n", &gids);
-        let elsewhere = all(&dir.0, &dir.0.join("empty"), true);
+        let elsewhere = all(&dir.0, &dir.0.join("empty"), &dir.0.join("none"), true);
         let port = elsewhere.iter().flat_map(|d| &d.ports).next().unwrap();
         assert!(port
             .reason
             .clone()
             .unwrap()
             .contains("another network namespace"));
+    }
+
+    #[test]
+    fn names_an_adapter_with_too_few_memory_ranges() {
+        let gids = ["fd27:0000:0000:0000:0000:0000:0000:0001\n"];
+        let (dir, _) = tree("4: ACTIVE\n", &gids);
+        let abilities = dir.0.join("abilities");
+        fs::create_dir(&abilities).unwrap();
+        let reason = |connections: &str| {
+            let text = format!("send_sge 1\nconnections {connections}\nport 1 active\n");
+            fs::write(abilities.join("rxe0"), text).unwrap();
+            let devices = all(&dir.0, &dir.0.join("net"), &abilities, true);
+            let port = devices.into_iter().flat_map(|d| d.ports).next().unwrap();
+            assert_eq!(port.usable, port.reason.is_none());
+            port.reason
+        };
+        assert_eq!(reason("yes"), None);
+        assert_eq!(reason("no").as_deref(), Some(FEW_RANGES));
     }
 
     #[test]
