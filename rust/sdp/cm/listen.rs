@@ -4,6 +4,7 @@
 
 use core::ptr::NonNull;
 
+use kernel::macros::kunit_tests;
 use kernel::prelude::*;
 use kernel::rbtree::RBTree;
 use kernel::sync::aref::ARef;
@@ -324,7 +325,9 @@ impl Listener for Port {
             self.refuse(&request, Counter::RefusedNoListener, Refusal::NoListener);
             ECONNREFUSED
         };
-        let (to, from) = self.addresses(&request, &hello).ok_or_else(no_listener)?;
+        let (to, from) = self
+            .addresses((request.local, request.peer), request.dev, &hello)
+            .ok_or_else(no_listener)?;
         if hello.nonce == 0 && !from.may_be_peer(request.answers_to) {
             self.refuse(&request, Counter::RefusedBadAddress, Refusal::NoListener);
             return Err(ECONNREFUSED);
@@ -406,17 +409,14 @@ impl Port {
 
     /// The addresses of the connection as programs see them: destination, source. `None` for a
     /// loopback connection that was not announced, or if the destination is not an address of the
-    /// namespace. The address in the request must be checked, because the peer has written it.
-    fn addresses(&self, request: &Request<'_>, hello: &Hello) -> Option<(Addr, Addr)> {
+    /// namespace. The address in the request must be checked, because the peer has written it: on RoCE
+    /// the CM checks it too, by its table of GIDs, but not on InfiniBand.
+    fn addresses(&self, (to, from): (Addr, Addr), dev: i32, hello: &Hello) -> Option<(Addr, Addr)> {
         // SAFETY: As in `on_request`.
         let net = unsafe { Net::from_raw(self.net) };
         if hello.nonce == 0 {
-            let to = request.local;
-            let is_ours = to.is_of_one_machine() && route::is_local(net, &to, request.dev);
-            return is_ours.then(|| {
-                let from = request.peer.with_port(hello.src_port);
-                (to.with_port(self.number), from)
-            });
+            let is_ours = to.is_of_one_machine() && route::is_local(net, &to, dev);
+            return is_ours.then(|| (to.with_port(self.number), from.with_port(hello.src_port)));
         }
         let ends = net.announced().claim(hello.nonce)?;
         Some((ends.to, ends.from))
@@ -465,6 +465,61 @@ fn child_of(
         Err(e) => {
             worker::give_up_child(&child);
             Err(e)
+        }
+    }
+}
+
+#[kunit_tests(ib_sdp_listen)]
+mod tests {
+    use super::*;
+    use crate::proto::hello::{
+        Features,
+        BUFS_MIN, //
+    };
+
+    /// Whether a request from outside reaches a listener of the first namespace by this address.
+    fn reaches(to: Addr) -> bool {
+        // SAFETY: The first namespace always exists, and has the module's state while tests run.
+        let net = unsafe { Net::from_raw(&raw mut bindings::init_net) };
+        let port = Port {
+            net: net.as_ptr(),
+            number: 7,
+            stats: net.stats(),
+        };
+        let hello = Hello {
+            features: Features::NONE,
+            max_adverts: 1,
+            bufs: BUFS_MIN,
+            rcv_size: 4096,
+            ipv6: false,
+            src_port: 9,
+            nonce: 0,
+        };
+        let from = Addr::v4([192, 0, 2, 1], 0);
+        port.addresses((to, from), 0, &hello).is_some()
+    }
+
+    fn v6(first: [u8; 4], last: u8) -> Addr {
+        let [a, b, c, d] = first;
+        Addr::v6([a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, last], 0, 0)
+    }
+
+    /// The sender of a request writes the destination. Loopback addresses are addresses of the
+    /// machine, but not for requests from outside; others are of other machines, or of none.
+    #[test]
+    fn false_destinations_reach_no_listener() {
+        for to in [
+            v6([0; 4], 1),
+            Addr::v4([127, 0, 0, 1], 0),
+            Addr::ANY,
+            Addr::v4([0; 4], 0),
+            v6([0xff, 2, 0, 0], 1),
+            Addr::v4([224, 0, 0, 1], 0),
+            Addr::v4([255; 4], 0),
+            v6([0x20, 1, 0xd, 0xb8], 1),
+            Addr::v4([198, 51, 100, 1], 0),
+        ] {
+            assert!(!reaches(to));
         }
     }
 }
