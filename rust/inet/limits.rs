@@ -179,10 +179,12 @@ impl Drop for Place {
     }
 }
 
-/// Whether connections of the namespace are being set up for peers. Such a connection either is
-/// established or ends soon, and then its place is free.
-pub(crate) fn has_half_open(net: Net<'_>) -> bool {
-    net.occupancy().half_open.load(Relaxed) > 0
+/// Whether half-open connections of the namespace keep its last place. Such a connection is either
+/// established or ends within seconds.
+pub(crate) fn half_open_fill(net: Net<'_>) -> bool {
+    let occupancy = net.occupancy();
+    let is_full = occupancy.connections.load(Relaxed) >= most_of(net, Setting::MaxConnections);
+    is_full && occupancy.half_open.load(Relaxed) > 0
 }
 
 /// The machine's administrator, who has no limit as a user.

@@ -390,13 +390,16 @@ impl Port {
     /// # Errors
     ///
     /// `ENOMEM` if the request gets no answer, so that the peer repeats the request: there is no
-    /// memory, or half-open connections have places of a limit, of which some are free soon.
-    /// `ECONNREFUSED` if the request was refused, because established connections and those that
-    /// are started here have all places: to wait does not help, and if the peer is of this machine,
-    /// its own connection keeps a place while it repeats its request.
+    /// memory, or half-open connections have places of the limit, which may be free within seconds.
+    /// `ECONNREFUSED` if the request was refused, because no half-open connection has such a place:
+    /// to wait does not help, and if the peer is of this machine, its own connection keeps a place
+    /// while it repeats its request.
     fn count(&self, request: &Request<'_>, listener: &SdpSock) -> Result<Counted> {
         accept_queue::count(listener).map_err(|e| {
-            if e == ENOBUFS && !limits::has_half_open(listener.sk().net()) {
+            let may_wait = || {
+                accept_queue::has_half_open(listener) || limits::half_open_fill(listener.sk().net())
+            };
+            if e == ENOBUFS && !may_wait() {
                 self.refuse(request, Counter::RefusedNoMemory, Refusal::NoMemory);
                 return ECONNREFUSED;
             }
@@ -409,8 +412,8 @@ impl Port {
 
     /// The addresses of the connection as programs see them: destination, source. `None` for a
     /// loopback connection that was not announced, or if the destination is not an address of the
-    /// namespace. The address in the request must be checked, because the peer has written it: on RoCE
-    /// the CM checks it too, by its table of GIDs, but not on InfiniBand.
+    /// namespace. The address in the request must be checked, because the peer has written it: on
+    /// RoCE the CM checks it too, by its table of GIDs, but not on InfiniBand.
     fn addresses(&self, (to, from): (Addr, Addr), dev: i32, hello: &Hello) -> Option<(Addr, Addr)> {
         // SAFETY: As in `on_request`.
         let net = unsafe { Net::from_raw(self.net) };

@@ -432,9 +432,9 @@ fn end_oldest(listener: &SdpSock) {
 
 /// Counts a connection that is to be set up in the limits of the listener's namespace and user. At
 /// a limit, ends the oldest half-open connection of the listener, if its peer has not answered for
-/// long: peers that never answer keep the places of the limits only as long as those of a backlog.
-/// The place is free when the resources of the connection are released, so it is not for the caller
-/// but for a later request.
+/// long. Half-open connections of other listeners keep their places until they end. The place of
+/// the connection is free when its resources are released, so it is not for the caller but for a
+/// later request.
 ///
 /// # Errors
 ///
@@ -445,6 +445,12 @@ pub(crate) fn count(listener: &SdpSock) -> Result<Counted> {
             end_oldest(listener);
         }
     })
+}
+
+/// Whether the listener has half-open connections, each of which is established or ends within
+/// seconds.
+pub(crate) fn has_half_open(listener: &SdpSock) -> bool {
+    !listener.accepts.lock().half_open.is_empty()
 }
 
 /// Whether a connection that has asked for a place has one now. Then its worker, which calls this,
