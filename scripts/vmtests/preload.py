@@ -276,12 +276,14 @@ def names_the_kind_of_the_server(bench: Bench) -> None:
         expect(accepted(sdp) == 2, sdp.output)
 
 
-MARKED = """
+REFUSED = """
 import socket
 s = socket.socket()
-s.setsockopt(1, socket.SO_MARK, {mark})
+s.setsockopt({option})
 print(s.connect_ex(("{host}", {port})))
 """
+# linux/in.h: IPPROTO_IP and IP_MINTTL, which Python does not know.
+MINTTL = "0, 21"
 
 
 @test(machines=1, core=("stock",))
@@ -290,17 +292,19 @@ def options_that_sdp_refuses(bench: Bench) -> None:
     vm, here, port = bench.a, bench.address(bench.a), 7718
     refused = "Operation not supported (os error 95)"
 
-    def client(flags: str, mark: int) -> str:
-        program = MARKED.format(host=here, port=port, mark=mark)
+    def client(flags: str, option: str) -> str:
+        program = REFUSED.format(host=here, port=port, option=option)
         return vm.check(f"sdpctl run -v {flags} -- python3 -c '{program}' 2>&1")
     with server_of(bench, vm, port):
-        said = client("", 42)
+        said = client("", "1, socket.SO_MARK, 42")
         expect(f"has to connect to {here}:{port} by TCP: {refused}" in said and said.endswith("\n0"), said)
-        said = client("--require", 42)
-        expect(f"cannot connect to {here}:{port} by SDP: {refused}" in said and said.endswith("\n95"), said)
+        for option in ("1, socket.SO_MARK, 42", f"{MINTTL}, 255"):
+            said = client("--require", option)
+            expect(f"cannot connect to {here}:{port} by SDP: {refused}" in said and said.endswith("\n95"), said)
     with server_of(bench, vm, port, IPPROTO_SDP):
-        said = client("--require", 0)
-        expect(f"connects to {here}:{port} by SDP" in said and said.endswith("\n0"), said)
+        for option in ("1, socket.SO_MARK, 0", f"{MINTTL}, 0"):
+            said = client("--require", option)
+            expect(f"connects to {here}:{port} by SDP" in said and said.endswith("\n0"), said)
 
 
 @test(core=("stock",))
