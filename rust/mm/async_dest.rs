@@ -119,9 +119,11 @@ pub(super) struct Absent {
     promise: Atomic<i32>,
     /// The thread that takes the pages out, as a number.
     closer: Atomic<usize>,
-    /// The age in milliseconds since which other threads have wanted mmap_lock whenever a fault
-    /// looked; 0 if they did not.
+    /// The looks of waiting faults at mmap_lock that found other threads waiting for the lock: the
+    /// age of the transfer, in milliseconds, at the first and at the last of consecutive such
+    /// looks; the first is 0 if there was none.
     pub(super) contended: Atomic<i64>,
+    pub(super) contended_last: Atomic<i64>,
     /// The number of waits.
     pub(super) waits: Atomic<i32>,
     pub(super) age: Age,
@@ -146,6 +148,7 @@ impl Absent {
                 promise: Atomic::new(GIVEN),
                 closer: Atomic::new(0),
                 contended: Atomic::new(0),
+                contended_last: Atomic::new(0),
                 waits: Atomic::new(0),
                 age: Age::new(since),
                 done <- Completion::new(),
@@ -377,7 +380,7 @@ impl Receiving {
             self.stats.inc(Counter::FlushMissed);
         }
         if !self.watch.is_alone() {
-            // Its owner may have mappings, which it made before the entries were changed.
+            // The owner of another notifier may have mappings from before the entries were changed.
             Err(EBUSY)
         } else if flushed && taken == self.pins.pages.len() {
             Ok(())

@@ -69,8 +69,10 @@ const SLICE_MS: u32 = 4;
 const FORK_MS: i64 = 5000;
 /// How often a thread that holds mmap_lock while it waits looks whether another thread wants the
 /// lock, once it has waited for [`FORK_MS`]; and for how long other threads must have wanted the
-/// lock before a fault ends a transfer of this age.
+/// lock before a fault ends a transfer that is older than [`FORK_MS`].
 const CONTENDED_MS: i64 = 500;
+/// The maximum time between two consecutive looks of faults at mmap_lock: several steps of the age.
+const LOOK_MS: i64 = 200;
 /// If a thread has waited for a page of a snapshot, the next snapshot of the page counts as the
 /// same snapshot if it begins within this time after the end of the previous one.
 const RECENT_MS: i64 = 100;
@@ -288,8 +290,11 @@ pub(super) fn await_bytes(mm: &Mm, start: usize, end: usize) -> Result {
 }
 
 impl Watch {
-    /// Whether nobody else has a notifier of a range: then the module's notifier is the only node of
-    /// the tree. The owner of a notifier makes no mappings before the notifier is in the tree.
+    /// Whether nobody else has a notifier of a range: then the module's notifier is the only node
+    /// of the tree. The owner of a notifier makes no mappings before the notifier is in the tree,
+    /// except in the instant in which the core adds the notifiers that have waited for the end of
+    /// an event. While the core rotates the tree, the node may look alone for some instructions.
+    /// Only a program that registers memory while it receives into it can meet these moments.
     pub(super) fn is_alone(&self) -> bool {
         // SAFETY: The notifier lives as long as the watch. The core may change each of the links at
         // any time, so each is read with one load.
@@ -562,7 +567,8 @@ impl Absent {
     /// Aborts the connection if the transfer takes longer than [`FORK_MS`] and other threads have
     /// wanted mmap_lock for [`CONTENDED_MS`]. The current thread may be in get_user_pages(), which
     /// repeats a fault without releasing the lock, and a fork of another thread may wait for the
-    /// lock.
+    /// lock. An ordinary fault releases its locks between its repetitions, but cannot be told
+    /// apart.
     fn abort_if_contended(&self, mm: *mut bindings::mm_struct) {
         // SAFETY: The core calls the notifier for an address space that exists.
         if !unsafe { bindings::mmap_lock_is_contended(mm) } {
@@ -570,8 +576,9 @@ impl Absent {
             return;
         }
         let now = self.age.ms().max(1) as i64;
+        let last = self.contended_last.xchg(now, Relaxed);
         match self.contended.load(Relaxed) {
-            0 => self.contended.store(now, Relaxed),
+            since if since == 0 || now - last > LOOK_MS => self.contended.store(now, Relaxed),
             since if now >= FORK_MS && now - since >= CONTENDED_MS => self.abort.store(1, Relaxed),
             _ => {}
         }

@@ -172,8 +172,8 @@ impl Snapshot {
             None
         };
         let guard = mm.mmap_read_lock();
-        // The owner of another notifier has its own mappings, which the module cannot protect. While
-        // the lock is held, no notifier can be added, except one of a range beside the module's.
+        // The owner of another notifier has its own mappings, which the module cannot protect.
+        // While the lock is held, a notifier can be added only if the module already has one there.
         let of_receives = mmu_notifier::alone(mm);
         let area = Simple::any(&guard, base, end)?;
         let of_receives = of_receives?;
