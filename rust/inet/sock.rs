@@ -403,19 +403,22 @@ impl Sk {
             .then(|| field!(self, sk_lingertime) as u64)
     }
 
-    /// The service type of a connection: IP_TOS, or IPV6_TCLASS for a connection over IPv6. If no
-    /// program has set it, a service type of the priority SO_PRIORITY; 0 if there is none.
+    /// The service type of a connection: IP_TOS, or IPV6_TCLASS for a connection over IPv6. If the
+    /// program has set neither of them, a service type of the priority SO_PRIORITY, because IP_TOS
+    /// sets the priority, too; 0 if there is none.
     pub(crate) fn service_type(self, v4: bool) -> u8 {
+        // SAFETY: The object is valid; the core also reads the field without the lock.
+        let tos = unsafe { ptr::read_volatile(&raw const (*self.inet()).tos) };
         let class = if v4 || !self.is_v6() {
-            // SAFETY: The object is valid; the core also reads the field without the lock.
-            unsafe { ptr::read_volatile(&raw const (*self.inet()).tos) }
+            tos
         } else {
             // SAFETY: As above; every socket object of the module has an `ipv6_pinfo`.
             unsafe { ptr::read_volatile(&raw const (*(*self.inet()).pinet6).tclass) }
         };
-        match class {
-            0 => of_priority(field!(self, sk_priority)),
-            class => class,
+        if class == 0 && tos == 0 {
+            of_priority(field!(self, sk_priority))
+        } else {
+            class
         }
     }
 
