@@ -16,17 +16,19 @@ use crate::inet::netns::Net;
 use crate::inet::route;
 use crate::rdma::cm;
 
-/// The number of addresses that are looked up at a time.
+/// The number of addresses that are looked up at a time, and the maximum number of addresses: each
+/// search begins at the first interface.
 const AT_ONCE: usize = 16;
+const MOST: usize = 1024;
 
 /// An address of an RDMA device in `net`, over which a loopback connection can run.
 ///
 /// # Errors
 ///
 /// `ENODEV` if no interface with an IPv4 address, or with an IPv6 address that is not a link-local
-/// one, has an RDMA device.
+/// one, has an RDMA device, as far as [`MOST`] addresses show.
 pub(crate) fn transport_addr(net: Net<'_>) -> Result<Addr> {
-    for skip in (0..).step_by(AT_ONCE) {
+    for skip in (0..MOST).step_by(AT_ONCE) {
         let mut found = [None; AT_ONCE];
         route::device_addrs(net, skip, &mut found);
         let mut addrs = found.into_iter().flatten();
