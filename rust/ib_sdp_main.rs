@@ -129,7 +129,7 @@ impl kernel::Module for SdpModule {
             sdp::init();
         }
         if params::sdp_break.value() != 0 {
-            pr_warn!("sdp_break: rules are broken on purpose\n");
+            pr_warn!("sdp_break: rules of the module are broken on purpose\n");
         }
         // The limits must be set before the file that shows them exists.
         memory::set_limits();

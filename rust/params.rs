@@ -200,7 +200,7 @@ params! {
     AT_LOAD top_mem_usage: "int" Kind::Number { least: 0, most: MOST_MIB }, 0,
         "Maximum memory of all sockets' buffers together in MiB; 0 for a part of the machine's memory";
     AT_LOAD sdp_break: "int" Kind::Number { least: 0, most: RULES }, 0,
-        "Kernels with CONFIG_DEBUG_VM only: rules to switch off, for tests";
+        "Kernels with CONFIG_DEBUG_VM only: rules of the module to switch off, for tests";
 }
 
 /// The maximum length of a parameter's text that an error message repeats.

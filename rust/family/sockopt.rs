@@ -164,8 +164,8 @@ const PREFERRED_ADDRS: u32 = bindings::IPV6_PREFER_SRC_TMP
 /// Whether the call asks for something that a program would rely on, and that SDP cannot do: IP
 /// options, extension headers and hop limits of packets, protection against packets from far away,
 /// encryption (IPsec), another route or source address than the RDMA CM chooses, pacing, and
-/// timestamps of sent bytes. Turning these off has no effect either. Values that TCP would refuse
-/// are left to the core.
+/// timestamps of sent bytes. Turning these off has no effect either. Values that are too short, or
+/// out of the range of an option, are left to the core.
 fn cannot_be_done(is_v6: bool, level: i32, name: i32, value: &Value) -> bool {
     let number = value.number();
     let is_number = value.len as usize >= size_of::<i32>();

@@ -219,8 +219,8 @@ void sdp_helper_init_wait_woken(struct wait_queue_entry *wait)
 	INIT_LIST_HEAD(&wait->entry);
 }
 
-bool sdp_helper_sk_can_busy_loop(const struct sock *sk);
-bool sdp_helper_sk_can_busy_loop(const struct sock *sk)
+bool sdp_helper_sk_can_busy_loop(struct sock *sk);
+bool sdp_helper_sk_can_busy_loop(struct sock *sk)
 {
 	return sk_can_busy_loop(sk);
 }
@@ -496,7 +496,10 @@ struct in_ifaddr *sdp_helper_ifa_list_rcu(const struct in_device *in_dev)
 	return rcu_dereference(in_dev->ifa_list);
 }
 
-/* The first IPv6 address of the device that is in use and is not a link-local one. */
+/*
+ * The first IPv6 address of the device that is in use and is not a link-local
+ * one. The caller is in an RCU section.
+ */
 bool sdp_helper_first_in6_addr(const struct net_device *dev, u8 ip[16]);
 bool sdp_helper_first_in6_addr(const struct net_device *dev, u8 ip[16])
 {

@@ -18,8 +18,8 @@ use kernel::time::{
 use super::signal::signal_pending;
 use crate::bindings;
 
-/// The time for which a call may still wait. Only the time for which it sleeps counts, as for the
-/// time-outs of a socket in the core.
+/// The time for which a call may still wait. Only the time for which it sleeps or polls counts, as
+/// for the time-outs of a socket in the core.
 ///
 /// Not `Copy`: the time that is spent on a copy would be lost.
 pub(crate) struct Timeout(c_long);
@@ -89,12 +89,12 @@ impl Timeout {
         other.spend(slept);
     }
 
-    /// Whether the time would be over if the time since `began` counted.
+    /// Whether at least the remaining time has passed since `began`.
     pub(crate) fn ends_within(&self, began: Jiffies) -> bool {
         self.0 != MAX_SCHEDULE_TIMEOUT && elapsed(began) >= self.0
     }
 
-    /// Counts the time since `began`, in which the call did not sleep.
+    /// Counts the time since `began`, in which the call has polled.
     pub(crate) fn spend_since(&mut self, began: Jiffies) {
         self.spend(elapsed(began).min(self.0));
     }

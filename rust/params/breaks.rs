@@ -24,8 +24,7 @@ pub(crate) enum Rule {
     Turn = 128,
     /// No rule: a snapshot takes its next step without a pause.
     AtOnce = 256,
-    /// No rule: a listener's side answers a request only when the half-open connection is so old
-    /// that it may lose its place.
+    /// No rule: the worker of a new connection does not sleep before it answers the peer's request.
     AnswerLate = 512,
 }
 

@@ -129,7 +129,8 @@ counters! {
     WakeReader => "wake_reader",
     /// Writers woken.
     WakeWriter => "wake_writer",
-    /// Waits for the adapter that ended within the time of SO_BUSY_POLL.
+    /// Waits of receives and of sends without a copy that a wake-up ended within the time of
+    /// SO_BUSY_POLL.
     BusyPolled => "busy_polled",
     /// Acknowledgements requested while the peer makes no room.
     Probe => "probe",

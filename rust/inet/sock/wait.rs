@@ -37,8 +37,8 @@ impl Sk {
     /// `queued` when the thread is in the wait queue and still has the lock, with whether no other
     /// thread was in the queue before.
     ///
-    /// If `polls` is set, the thread does not sleep for the time of SO_BUSY_POLL. Returns whether it
-    /// was woken within this time.
+    /// If `polls` is set, the thread first looks for the wake-up for at most the time of
+    /// SO_BUSY_POLL. Returns whether it was woken within this time.
     ///
     /// # Safety
     ///
@@ -82,9 +82,9 @@ impl Sk {
         }
     }
 
-    /// Does not sleep until `woken` is true, for at most the time of SO_BUSY_POLL and of `timeo`. A
-    /// signal or another thread that needs the processor ends this time, as with TCP. Returns whether
-    /// `woken` became true.
+    /// Waits without sleeping until `woken` is true, for at most the time of SO_BUSY_POLL and of
+    /// `timeo`. A signal, or another thread that needs the processor, ends the wait. Returns
+    /// whether `woken` became true.
     fn busy_poll(self, timeo: &mut Timeout, woken: impl Fn() -> bool) -> bool {
         let sk = self.as_ptr().cast();
         // SAFETY: By the type invariant the object is valid. The functions read the time of the

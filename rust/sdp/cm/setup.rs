@@ -308,7 +308,7 @@ impl Worker<'_> {
 
     // Connections that a peer started.
 
-    /// The time for the handshake has begun.
+    /// Answers the peer's request. The caller has started the timer of the handshake.
     pub(super) fn answer(&mut self) -> Result {
         if Rule::AnswerLate.is_broken() {
             fsleep(Delta::from_millis(2 * i64::from(OLD_MS)));
