@@ -225,7 +225,11 @@ fn lost_pieces_are_sent_again() {
                     scene.post(way);
                 }
                 scene.run(3000);
-                assert_eq!(scene.statuses(), [OK; 3], "{way:?}, one of {every}, {link:?}");
+                assert_eq!(
+                    scene.statuses(),
+                    [OK; 3],
+                    "{way:?}, one of {every}, {link:?}"
+                );
                 scene.arrived(way);
                 assert!(scene.retries() > 0, "{way:?}, one of {every}");
             }
