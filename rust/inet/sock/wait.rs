@@ -87,23 +87,19 @@ impl Sk {
     /// whether `woken` became true.
     fn busy_poll(self, timeo: &mut Timeout, woken: impl Fn() -> bool) -> bool {
         let sk = self.as_ptr().cast();
-        // SAFETY: By the type invariant the object is valid. The functions read the time of the
+        // SAFETY: By the type invariant the object is valid. The function reads the time of the
         // socket option, which may change at any time.
-        let (polls, start) = unsafe {
-            (
-                bindings::sk_can_busy_loop(sk),
-                bindings::busy_loop_current_time(),
-            )
-        };
-        if !polls {
+        if !unsafe { bindings::sk_can_busy_loop(sk) } {
             return false;
         }
+        // SAFETY: No precondition.
+        let start = unsafe { bindings::busy_loop_current_time() };
         let began = now();
         let is_woken = loop {
             if woken() {
                 break true;
             }
-            // SAFETY: As above.
+            // SAFETY: As for `sk_can_busy_loop()`.
             let is_over = unsafe { bindings::sk_busy_loop_timeout(sk, start) };
             if is_over || need_resched() || signal_pending() || timeo.ends_within(began) {
                 break false;
