@@ -92,16 +92,22 @@ def connections(vm: Vm) -> int:
 AS_NOBODY = "python3 -c 'import os, sys; os.setgid(65534); os.setuid(65534); os.execvp(sys.argv[1], sys.argv[1:])'"
 
 
+def loaded_anew(bench: Bench) -> Vm:
+    """The machine with an empty log and a module that has reported nothing: the log reports each limit once per load
+    of the module. Programs that wait for ever can read /tmp/never."""
+    vm = bench.a
+    bench.settle(vm, 60)
+    bench.unload(vm)
+    bench.load(vm)
+    vm.check("dmesg -c >/dev/null; rm -f /tmp/never; mkfifo /tmp/never")
+    return vm
+
+
 @test(machines=1, core=("stock",))
 def limits_are_reported(bench: Bench) -> None:
     """A limit of connections is shown by `sdpctl get`, and when it is reached, it is reported in the kernel's log,
     once, and by `sdpctl check` where a connect() fails."""
-    vm = bench.a
-    bench.settle(vm, 60)
-    # The log reports each of them once per load of the module.
-    bench.unload(vm)
-    bench.load(vm)
-    vm.check("dmesg -c >/dev/null; rm -f /tmp/never; mkfifo /tmp/never")
+    vm = loaded_anew(bench)
     where = f"{bench.address(vm)}:7663"
     idle = f"selftest idle --family sdp --conns {{}} {{}} {where} <>/tmp/never"
     ends = [vm.spawn("exec " + idle.format(2, "--listen"))]
@@ -139,11 +145,7 @@ def limits_are_reported(bench: Bench) -> None:
 @test(machines=1, core=("stock",))
 def memory_limit_is_reported(bench: Bench) -> None:
     """The same for `mem`, which the buffers of all sockets share."""
-    vm = bench.a
-    bench.settle(vm, 60)
-    bench.unload(vm)
-    bench.load(vm)
-    vm.check("dmesg -c >/dev/null; rm -f /tmp/never; mkfifo /tmp/never")
+    vm = loaded_anew(bench)
     where = f"{bench.address(vm)}:7664"
     # Each processor may account 1 MiB later, so it takes some connections until the kernel sees that their memory is
     # more than a page.
