@@ -477,7 +477,6 @@ fn shut_down_before(env: &Env) -> Outcome {
     Ok(())
 }
 
-/// A client can send before its connection is accepted.
 /// A send during connect() waits for the connection, or fails with EAGAIN, although a shutdown()
 /// before connect() has ended the sends of the connection.
 fn shut_down_before_and_connecting(env: &Env) -> Outcome {
@@ -510,6 +509,8 @@ fn shut_down_before_and_connecting(env: &Env) -> Outcome {
         expect_errno(joined(sending)?, EPIPE, "send that waits")?;
         expect_errno(send(&sock), EPIPE, "send of the connection")?;
         other.send(Span::new(env.seed, 0, 1), 0)?;
+        // After shutdown(SHUT_RDWR), a receive does not wait for bytes.
+        eventually("a byte", || readable_bytes(&sock), |&n| n == 1)?;
         receive(&sock, Span::new(env.seed, 0, 1))?;
         expect_eq(other.poll(POLLRDHUP, QUIET_MS)?, 0, "the peer's end")?;
     }
@@ -547,6 +548,7 @@ fn shut_down_while_connecting(env: &Env) -> Outcome {
     Ok(())
 }
 
+/// A client can send before its connection is accepted.
 fn data_before_accept(env: &Env) -> Outcome {
     let (listener, addr) = env.remote_listener(1)?;
     let sock = env.socket()?;
