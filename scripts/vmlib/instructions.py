@@ -14,13 +14,12 @@ from typing import NamedTuple, TypeAlias
 from .bench import Bench
 from .machine import Vm, VmError
 from .measuring import KIB, MIB, MODES, Figure, Servers, heading
-from .profile import MODULE, counted, of_module
+from .profile import MODULE, counted, counted_of_more, of_module
 from .rates import QperfServer, qperf
 from .setup import say
 
-# Virtual seconds of one measurement, and of two whose difference is used.
+# Virtual seconds of one measurement.
 SECONDS = 4
-SHORT, LONG = 1, 4
 TRACING = "/sys/kernel/tracing"
 PAGES = 64
 REQUESTS = (1, 64, KIB, 4 * KIB)
@@ -37,7 +36,7 @@ SPANS = {"referencing and protecting": (LOCK, r"up_read <-\S+(8snapshot\S+4take|
 
 
 class Cost(NamedTuple):
-    """Instructions of a machine per byte."""
+    """Instructions of a machine per byte, or per request."""
 
     all: float
     own: float
@@ -47,14 +46,10 @@ class Cost(NamedTuple):
 Costs: TypeAlias = list[Cost]
 
 
-def of_more_bytes(bench: Bench, work: Callable[[int], float]) -> Costs:
-    """Instructions for one more byte. `work` takes seconds and returns the number of bytes. Its fixed costs, for
-    starting and ending programs, are the same for few seconds as for many."""
-    (few, less), (many, more) = (counted(bench, functools.partial(work, seconds)) for seconds in (SHORT, LONG))
-    for blocks, fewer in zip(more, less, strict=True):
-        # An operator of Counter would leave out negative counts.
-        blocks.subtract(fewer)
-    return [Cost(blocks.total() / (many - few), of_module(vm, blocks) / (many - few))
+def per_unit(bench: Bench, work: Callable[[int], float]) -> Costs:
+    """Instructions for one more unit of what `work` does (`counted_of_more()`)."""
+    units, more = counted_of_more(bench, work)
+    return [Cost(blocks.total() / units, of_module(vm, blocks) / units)
             for vm, blocks in zip(bench.vms, more, strict=True)]
 
 
@@ -72,13 +67,13 @@ def per_byte(bench: Bench, rounds: int) -> None:
                 load = f"bw {MIB} --seconds {seconds} --peer-mode {MODES[way][1]}"
                 servers.measure("sdp", "bw", load, MODES[way][0])
                 return bytes_moved(bench) - before
-            return of_more_bytes(bench, work)
+            return per_unit(bench, work)
 
         def raw(test: str, size: int, source: int) -> Costs:
             def work(seconds: int) -> float:
                 rate = qperf(bench.a, bench.address(bench.b), test, size, seconds)
                 return rate * 1e6 * seconds
-            count = of_more_bytes(bench, work)
+            count = per_unit(bench, work)
             # The bytes of a Read come from the server.
             return [count[source], count[1 - source]]
         measurements: Mapping[str, Callable[[], Costs]] = {
@@ -113,15 +108,18 @@ def per_byte(bench: Bench, rounds: int) -> None:
     print(f"  one copy: read() of a file in memory{count[0].total() / size:>8.2f}")
 
 
+def requests(servers: Servers, transport: str, size: int, seconds: int) -> float:
+    """Sends requests for a time, each after the answer to the one before; returns their number."""
+    one_way = servers.measure(transport, "lat", f"lat {size} --seconds {seconds}")
+    return seconds * 1e6 / (2 * one_way)
+
+
 def per_request(bench: Bench, rounds: int) -> None:
     """Small requests and their answers over TCP and over SDP."""
     heading(f"Instructions per request and answer of so many bytes; median of {rounds} (least to most)")
     with Servers(bench) as servers:
         def by(transport: str, size: int) -> Costs:
-            def work(seconds: int) -> float:
-                one_way = servers.measure(transport, "lat", f"lat {size} --seconds {seconds}")
-                return seconds * 1e6 / (2 * one_way)
-            return of_more_bytes(bench, work)
+            return per_unit(bench, functools.partial(requests, servers, transport, size))
         print(f"  {'bytes':>7}{'':<9}{'client':>26}{'server':>26}{f'{MODULE} alone':>20}")
         for size in REQUESTS:
             for transport in ("tcp", "sdp"):

@@ -2,6 +2,7 @@
 """The instructions that a machine has executed, by address, function and owner (see tools/profile)."""
 
 import collections
+import functools
 import re
 import socket
 import subprocess
@@ -24,6 +25,8 @@ KERNEL = 1 << 63
 # The plugin counts here what it has no counter for.
 OTHERS = (1 << 64) - 1
 
+# Virtual seconds of two measurements whose difference is used.
+SHORT, LONG = 1, 4
 # Addresses in one command, whose length the kernel limits to 128 KiB.
 LINES = 4096
 
@@ -58,6 +61,17 @@ def counted(bench: Bench, work: Callable[[], T]) -> tuple[T, list[Blocks]]:
     before = [executed(vm) for vm in bench.vms]
     result = work()
     return result, [executed(vm) - old for vm, old in zip(bench.vms, before, strict=True)]
+
+
+def counted_of_more(bench: Bench, work: Callable[[int], float]) -> tuple[float, list[Blocks]]:
+    """Calls `work`, which takes seconds and returns the units of work that it did; returns the units that
+    it did in the longer of two times and not in the shorter, and their instructions. The fixed costs, for
+    starting and ending programs, are the same for few seconds as for many."""
+    (few, less), (many, more) = (counted(bench, functools.partial(work, seconds)) for seconds in (SHORT, LONG))
+    for blocks, fewer in zip(more, less, strict=True):
+        # An operator of Counter would leave out negative counts.
+        blocks.subtract(fewer)
+    return many - few, more
 
 
 def of_module(vm: Vm, blocks: Blocks) -> int:

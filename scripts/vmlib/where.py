@@ -3,16 +3,20 @@
 
 import collections
 import functools
+import itertools
 
 from .bench import Bench
+from .instructions import requests
 from .measuring import KIB, MIB, MODES, Servers, heading
-from .profile import MODULE, Functions, by_function, counted, readable
+from .profile import MODULE, Functions, by_function, counted, counted_of_more, readable
 from .setup import say
 
 # Virtual seconds of one measurement.
 SECONDS = 4
 # The connections of one measurement, made one after the other.
 CONNECTIONS = 200
+# Bytes of the requests that are counted.
+REQUESTS = (1, 4 * KIB)
 # The functions that are shown, of all owners and of the module.
 SHOWN, SHOWN_OF_OURS = 25, 15
 
@@ -33,7 +37,16 @@ def table(functions: Functions, units: float, unit: str) -> None:
 
 
 def where(bench: Bench) -> None:
-    """Each way with messages of a MiB, sender and receiver; then connections, client and server."""
+    """Requests, client and server; each way with messages of a MiB, sender and receiver; then connections, client
+    and server."""
+    with Servers(bench) as servers:
+        for size, transport in itertools.product(REQUESTS, ("tcp", "sdp")):
+            say(f"  .. counting requests of {size} bytes by {transport.upper()}")
+            count, blocks = counted_of_more(bench, functools.partial(requests, servers, transport, size))
+            heading(f"{transport.upper()}, a request and its answer of {size} bytes each")
+            for side, vm, counts in zip(("client", "server"), bench.vms, blocks, strict=True):
+                print(f"  {side}")
+                table(by_function(vm, counts), count, "request")
     with Servers(bench) as servers:
         load = f"bw {MIB} --seconds {SECONDS}"
         ways = {
