@@ -582,48 +582,44 @@ impl Link {
         self.messages = count.max(1);
     }
 
-    /// Polls the CQ and writes at most `most` completions, in order, to `out`; returns their number.
-    pub(crate) fn poll(
-        &mut self,
-        out: &mut [Option<Completion>; POLL_BATCH],
-        most: usize,
-    ) -> usize {
+    /// Polls the CQ for at most `most` completions. The caller takes them one after the other, in
+    /// order ([`Link::completion`]).
+    pub(crate) fn poll<'b>(&mut self, batch: &'b mut Batch, most: usize) -> Polled<'b> {
         let most = most.min(POLL_BATCH);
-        let mut wcs = [const { MaybeUninit::<bindings::ib_wc>::uninit() }; POLL_BATCH];
-        for wc in wcs.iter_mut().take(most) {
+        for wc in batch.0.iter_mut().take(most) {
             // For a provider that reports a completion that it does not know, as mlx5 may.
             // SAFETY: The member belongs to the array.
             unsafe { (*wc.as_mut_ptr()).status = bindings::ib_wc_status_IB_WC_GENERAL_ERR };
         }
+        let wcs = batch.0.as_mut_ptr().cast();
         // SAFETY: The CQ is valid, the array has at least `most` entries.
-        let n = unsafe {
-            bindings::ib_poll_cq(self.verbs.cq.cast(), most as i32, wcs.as_mut_ptr().cast())
-        };
+        let n = unsafe { bindings::ib_poll_cq(self.verbs.cq.cast(), most as i32, wcs) };
         let n = usize::try_from(n).unwrap_or(0).min(most);
-        for (place, wc) in out.iter_mut().zip(wcs.iter().take(n)) {
-            let wc = wc.as_ptr();
-            // SAFETY: The status was written above, and by the provider.
-            let status = unsafe { (*wc).status };
-            if status != bindings::ib_wc_status_IB_WC_SUCCESS {
-                *place = Some(Completion::Failed(status));
-                continue;
-            }
-            // SAFETY: A provider that reports success has written the number with which the request
-            // was posted.
-            let id = unsafe { (*wc).__bindgen_anon_1.wr_id };
-            *place = Some(if id & SEND_FLAG != 0 {
-                self.note_sent(id as u32);
-                Completion::Sent
-            } else {
-                // SAFETY: Every provider writes the length and the flags of a received message.
-                let (len, flags) = unsafe { ((*wc).byte_len, (*wc).wc_flags as u32) };
-                let with_key = flags & bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE != 0;
-                // SAFETY: With this flag, the provider has written the key.
-                let invalidated = with_key.then(|| unsafe { (*wc).ex.invalidate_rkey });
-                Completion::Received { len, invalidated }
-            });
+        // INVARIANT: The status was written above, and the provider has written these entries.
+        Polled(batch.0.get(..n).unwrap_or(&[]))
+    }
+
+    /// The completion at this place of those that this link has polled; `None` behind the last.
+    pub(crate) fn completion(&mut self, polled: &Polled<'_>, at: usize) -> Option<Completion> {
+        let wc = polled.0.get(at)?.as_ptr();
+        // SAFETY: By the invariant, the status was written.
+        let status = unsafe { (*wc).status };
+        if status != bindings::ib_wc_status_IB_WC_SUCCESS {
+            return Some(Completion::Failed(status));
         }
-        n
+        // SAFETY: A provider that reports success has written the number with which the request
+        // was posted.
+        let id = unsafe { (*wc).__bindgen_anon_1.wr_id };
+        if id & SEND_FLAG != 0 {
+            self.note_sent(id as u32);
+            return Some(Completion::Sent);
+        }
+        // SAFETY: Every provider writes the length and the flags of a received message.
+        let (len, flags) = unsafe { ((*wc).byte_len, (*wc).wc_flags as u32) };
+        let with_key = flags & bindings::ib_wc_flags_IB_WC_WITH_INVALIDATE != 0;
+        // SAFETY: With this flag, the provider has written the key.
+        let invalidated = with_key.then(|| unsafe { (*wc).ex.invalidate_rkey });
+        Some(Completion::Received { len, invalidated })
     }
 
     /// Asks for a notification of the next completion: of any completion if `every`, otherwise only
@@ -670,3 +666,26 @@ impl Link {
 
 /// Completions that one poll takes.
 pub(crate) const POLL_BATCH: usize = 8;
+
+/// Room for the completions of one poll. Only the provider writes to it: most polls find one or two
+/// completions, and to initialise the room would take longer than to handle these.
+pub(crate) struct Batch([MaybeUninit<bindings::ib_wc>; POLL_BATCH]);
+
+impl Batch {
+    pub(crate) const fn new() -> Self {
+        Self([const { MaybeUninit::uninit() }; POLL_BATCH])
+    }
+}
+
+/// The completions that one poll has found.
+///
+/// # Invariants
+///
+/// [`Link::poll`] and the provider have written each entry.
+pub(crate) struct Polled<'a>(&'a [MaybeUninit<bindings::ib_wc>]);
+
+impl Polled<'_> {
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+}

@@ -25,6 +25,7 @@ use crate::proto::state::{
     State, //
 };
 use crate::rdma::link::{
+    Batch,
     Completion,
     Link,
     Tag,
@@ -214,25 +215,29 @@ fn take_completions(guard: &mut SockGuard<'_>, most: usize) -> Taken {
     if !may_poll(guard) {
         return taken;
     }
+    let mut batch = Batch::new();
     loop {
-        let mut batch = [None; POLL_BATCH];
-        let n = match &mut guard.conn().link {
-            Some(link) => link.poll(&mut batch, most),
-            None => 0,
+        let Some(link) = &mut guard.conn().link else {
+            break;
         };
+        let polled = link.poll(&mut batch, most);
+        let n = polled.count();
         taken.completions += n;
-        for completion in batch.into_iter().take(n).flatten() {
-            match completion {
-                Completion::Sent => taken.refill_due |= reap_sent(guard),
-                Completion::Received { len, invalidated } => {
+        for at in 0..n {
+            let link = guard.conn().link.as_mut();
+            match link.and_then(|link| link.completion(&polled, at)) {
+                Some(Completion::Sent) => taken.refill_due |= reap_sent(guard),
+                Some(Completion::Received { len, invalidated }) => {
                     taken.messages += 1;
                     let readable = dispatch::received(guard, len, invalidated);
                     guard.conn().inq.readable |= readable;
                 }
-                Completion::Failed(status) => {
+                Some(Completion::Failed(status)) => {
                     taken.refill_due = true;
                     completion_failed(guard, status);
                 }
+                // The connection has lost its queues meanwhile.
+                None => break,
             }
         }
         // Either the queue has no more, or there were as many as were asked for. With some adapters,
