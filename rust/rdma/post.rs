@@ -161,9 +161,10 @@ impl Link {
     /// Whether requests are in flight whose completion must not be missed, because a thread waits
     /// for it, or gets its memory back.
     pub(crate) fn awaits_request(&self) -> bool {
-        self.sends.reads > 0
-            || self.regions.any_ending()
-            || self.has_regions(Use::OwnWrites(Call::Killed))
+        // A connection without adverts has no regions.
+        let awaits_region =
+            || self.regions.any_ending() || self.has_regions(Use::OwnWrites(Call::Killed));
+        self.sends.reads > 0 || (!self.regions.is_empty() && awaits_region())
     }
 
     /// Whether there are regions from which this adapter writes to the peer's memory.

@@ -527,6 +527,11 @@ impl Regions {
         self.places.iter().flatten().any(is_unwanted)
     }
 
+    /// Whether there are no regions, and were none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
     /// Whether a request to invalidate a key is posted, or waits for its place.
     pub(super) fn any_ending(&self) -> bool {
         let is_ending = |r: &Region| matches!(r.key, Key::Condemned | Key::Dying);

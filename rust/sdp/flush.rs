@@ -104,9 +104,11 @@ impl Flush<'_> {
     fn all(&mut self) -> Result<(), Fatal> {
         // First, because all later messages benefit from larger receives.
         self.flush_control()?;
-        // Calls of the peer wait for these reports and answers.
-        source::flush(&mut self.output)?;
-        sink::flush(&mut self.output)?;
+        if self.output.adverts.are_used() {
+            // Calls of the peer wait for these reports and answers.
+            source::flush(&mut self.output)?;
+            sink::flush(&mut self.output)?;
+        }
         // Programs wait for their memory until its key is invalid.
         self.output.invalidate_condemned()?;
         // Data may use all places except those reserved for control messages.

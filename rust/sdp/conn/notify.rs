@@ -34,9 +34,9 @@ impl Connection {
                 self.state,
                 State::FinWait1 | State::LastAck | State::Closing | State::Draining
             )
-            // An empty send buffer has room.
-            || (sk.wmem_queued() > 0
-                && (!sock.has_space() || sk.wmem_queued() > IDLE_BYTES)
+            || ((sk.wmem_queued() > IDLE_BYTES || !sock.has_space())
+                // An empty send buffer has room.
+                && sk.wmem_queued() > 0
                 && !self.awaits_messages_only())
     }
 

@@ -298,14 +298,16 @@ impl SdpSock {
         unsafe { Sk::new(self.inet.get().cast()) }
     }
 
-    /// Whether there is space to write, for poll().
+    /// Whether there is space to write, for poll(): as in the core (`__sk_stream_is_writeable()`), a
+    /// third of the send buffer must be free, and there must be few unsent bytes. Each request on a
+    /// connection asks several times; the function of the core would call back by a pointer.
+    #[inline]
     pub(crate) fn has_space(&self) -> bool {
         let sk = self.sk();
-        let sndbuf = self.glance.refused_sndbuf.get();
-        // A third of the limit must be free, as in the core (`sk_stream_min_wspace()`).
         let queued = sk.wmem_queued();
-        let admits = sndbuf == 0 || queued + queued / 2 <= sndbuf;
-        admits && sk.stream_writeable()
+        let admits = |sndbuf: u32| queued < sndbuf && queued + queued / 2 <= sndbuf;
+        let refused = self.glance.refused_sndbuf.get();
+        (refused == 0 || admits(refused)) && admits(sk.sndbuf()) && self.glance.is_below_lowat(true)
     }
 
     /// Records that a poll() has found nothing to read. The program will not read before there are

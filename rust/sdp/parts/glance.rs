@@ -6,13 +6,23 @@
 //! `Connection`, so no other thread may have a reference to the `Connection` at the same time.
 
 use core::ops::Deref;
+use core::ptr;
 
 use kernel::sync::atomic::{
     ordering::Relaxed,
-    Atomic, //
+    Atomic,
+    AtomicType, //
 };
 
 use crate::mm::queue::FragQueue;
+
+/// As `load(Relaxed)`, without the call of a C function that the crate makes of it: each request on a
+/// connection reads thirty such values.
+fn read_once<T: Copy + AtomicType>(value: &Atomic<T>) -> T {
+    // SAFETY: The pointer is valid. The access is READ_ONCE() of the memory model: no other access
+    // of these values is larger or not atomic.
+    unsafe { ptr::read_volatile(value.as_ptr()) }
+}
 
 /// A flag that is changed with the lock held, and read without it. Code that changes the flag wakes
 /// the poller afterwards, which orders the two accesses.
@@ -24,7 +34,7 @@ impl Flag {
     }
 
     pub(crate) fn get(&self) -> bool {
-        self.0.load(Relaxed) != 0
+        read_once(&self.0) != 0
     }
 
     pub(in crate::sdp) fn set(&self, value: bool) {
@@ -41,7 +51,7 @@ impl Bytes {
     }
 
     pub(crate) fn get(&self) -> u32 {
-        self.0.load(Relaxed)
+        read_once(&self.0)
     }
 
     pub(in crate::sdp) fn set(&self, bytes: u32) {

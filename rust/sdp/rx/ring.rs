@@ -64,6 +64,16 @@ impl Receiver<'_> {
     /// that would otherwise be freed. Returns whether any were posted.
     pub(in crate::sdp) fn refill(&mut self) -> bool {
         let (posted, target) = (self.receives_posted(), self.target());
+        // Most calls find no receive missing.
+        let is_full = posted >= target.max(IDLE_RECEIVES) && self.ring.reserve == 0;
+        if is_full && !self.link.as_ref().is_some_and(|link| link.has_prepared()) {
+            self.sock.glance.starved.set(false);
+            return false;
+        }
+        self.post_missing(posted, target)
+    }
+
+    fn post_missing(&mut self, posted: u32, target: u32) -> bool {
         let later = post_later(posted, target) && !self.ring.spares.are_full();
         while !later && self.wants_receive() {
             if self.prepare_one().is_err() {
