@@ -37,6 +37,7 @@ use crate::sdp::conn::sock::{
 use crate::sdp::conn::watchdog;
 use crate::sdp::output::abort::settle;
 use crate::sdp::parts::fatal::Fatal;
+use crate::sdp::parts::ring::IDLE_RECEIVES;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 use crate::trace::{
@@ -168,11 +169,12 @@ impl Receiver<'_> {
             end_of_stream: self.inq.fin_received,
             polls: self.sock.has_poller(),
         };
-        if waiting.untaken_bytes > 0 && room == 0 {
-            // A program that polls for more bytes than the buffer has room for must be woken to
-            // read earlier.
-            self.sock.glance.starved.set(true);
-        }
+        // A program that polls for more bytes than the buffer has room for must be woken to read
+        // earlier: no other message of the peer may follow.
+        let lacks_room = room == 0;
+        self.inq.readable |= lacks_room && !self.sock.glance.starved.get();
+        let starved = lacks_room || link.receives_posted() < IDLE_RECEIVES;
+        self.sock.glance.starved.set(starved);
         match pull::pull(waiting) {
             Pull::Later if sources.reader_wait.must_start_timer() => {
                 self.sock.start_timer(Alarm::Pull, PULL_DELAY_MS);

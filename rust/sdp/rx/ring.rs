@@ -67,10 +67,20 @@ impl Receiver<'_> {
         // Most calls find no receive missing.
         let is_full = posted >= target.max(IDLE_RECEIVES) && self.ring.reserve == 0;
         if is_full && !self.link.as_ref().is_some_and(|link| link.has_prepared()) {
-            self.sock.glance.starved.set(false);
+            self.note_starved(posted);
             return false;
         }
         self.post_missing(posted, target)
+    }
+
+    /// Records whether so few receives are posted that little more will arrive before the next read.
+    /// Where adverts of the peer wait, the room for their bytes also counts, and
+    /// [`Receiver::pull_due`] decides.
+    fn note_starved(&self, posted: u32) {
+        let starved = posted < IDLE_RECEIVES;
+        if starved || self.adverts.untaken() == 0 {
+            self.sock.glance.starved.set(starved);
+        }
     }
 
     fn post_missing(&mut self, posted: u32, target: u32) -> bool {
@@ -86,8 +96,7 @@ impl Receiver<'_> {
         if self.ring.reserve > 0 {
             self.ring.trim_reserve(self.sock.sk());
         }
-        let starved = self.receives_posted() < IDLE_RECEIVES;
-        self.sock.glance.starved.set(starved);
+        self.note_starved(self.receives_posted());
         has_posted
     }
 

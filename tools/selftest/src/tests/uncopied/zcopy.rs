@@ -14,11 +14,11 @@ use crate::support::peer::{Remote, Work};
 use crate::support::sys::{self, Area, Fork, Kind, Sock, PAGE};
 use libc::{
     EAGAIN, ECONNRESET, EFAULT, EINTR, EPIPE, ETIMEDOUT, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK,
-    MSG_WAITALL, POLLIN, POLLOUT, SIGALRM, SOL_SOCKET, SO_RCVBUF, SO_SNDTIMEO,
+    MSG_WAITALL, POLLIN, POLLOUT, SIGALRM, SOL_SOCKET, SO_RCVBUF, SO_RCVLOWAT, SO_SNDTIMEO,
 };
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 tests!("zcopy";
     of_every_size,
@@ -31,6 +31,7 @@ tests!("zcopy";
     peeked_and_read_in_bits,
     waited_for_as_a_whole,
     polled_for,
+    polled_for_beyond_the_buffer,
     read_slowly_in_parts,
     behind_a_small_send,
     of_many_iovecs,
@@ -520,6 +521,31 @@ fn nonblocking_goes_by_copy(env: &Env) -> Outcome {
 
 /// A slow reader of small parts holds up the sender only while the receive buffer has no room: the
 /// module reads the other bytes ahead of the reader.
+/// A program polls for more bytes than its buffer has room for. When the buffer is full and the
+/// peer advertises more, the program must be woken: the peer waits until the program reads.
+fn polled_for_beyond_the_buffer(env: &Env) -> Outcome {
+    const EACH: u64 = 65536;
+    const LONG_MS: i32 = 20_000;
+    let (sock, other) = env.own_pair()?;
+    set_threshold(env, &other, THRESHOLD)?;
+    sock.set_int(SOL_SOCKET, SO_RCVLOWAT, 1_000_000)?;
+    // Twice as many bytes.
+    sock.set_int(SOL_SOCKET, SO_RCVBUF, EACH as i32 / 2)?;
+    let (sock, other) = (Arc::new(sock), Arc::new(other));
+    let poller = Arc::clone(&sock);
+    let polling = spawn_waiting(move || poller.poll(POLLIN, LONG_MS))?;
+    let first = Span::new(env.seed, 0, EACH);
+    expect_eq(send_once(&other, first, 9, 0)?, EACH as usize, "the first")?;
+    let sending = send_in_thread(&other, Span::new(env.seed, EACH, EACH))?;
+    // At the end of its time, too, poll() finds that the program can read.
+    let begun = Instant::now();
+    expect_eq(joined(polling)??, POLLIN, "poll")?;
+    let limit = Duration::from_millis(LONG_MS as u64 / 2);
+    expect(begun.elapsed() < limit, "poll() was not woken")?;
+    receive(&sock, Span::new(env.seed, 0, 2 * EACH))?;
+    expect_eq(joined(sending)??, EACH as usize, "the second")
+}
+
 fn read_slowly_in_parts(env: &Env) -> Outcome {
     const PART: usize = 16384;
     let (one, other) = env.own_pair()?;
