@@ -76,8 +76,10 @@ impl Sk {
             let woken = polls && self.busy_poll(timeo, || flags.read_volatile() & WOKEN != 0);
             let left = timeo.jiffies_mut();
             *left = bindings::wait_woken(entry.cast(), state, *left);
-            bindings::lock_sock(sk.cast());
+            // Before the lock, for which the thread may also sleep: it would take the wake-up of
+            // another exclusive thread there.
             bindings::remove_wait_queue(queue.cast(), entry.cast());
+            bindings::lock_sock(sk.cast());
             woken
         }
     }

@@ -260,7 +260,7 @@ fn begin(sock: &SdpSock, backlog: i32, refused: Option<u16>) -> Result<Option<Be
     }
     // As with TCP, listen() resets the option.
     guard.conn().options.quickack = true;
-    sock.accepts.lock().open();
+    sock.accepts.lock().open(sk);
     let port = sk.num();
     Ok(Some(Begun { port, had_port }))
 }

@@ -166,11 +166,16 @@ impl AcceptQueue {
         core::mem::replace(&mut self.tcp, tcp)
     }
 
-    pub(crate) fn open(&mut self) {
+    /// Opens the queue of `listener`. Connections that were parked before the queue was closed, and
+    /// have not ended yet, get the places: nothing else would give them a place, and new connections
+    /// would wait behind them.
+    pub(crate) fn open(&mut self, listener: Sk) {
         self.closed = false;
+        self.fill_places(listener);
     }
 
-    /// Closes the queue of `listener`. Parked connections end by themselves.
+    /// Closes the queue of `listener`. Parked connections end by themselves, unless the listener
+    /// opens it again before.
     pub(in crate::sdp) fn close(&mut self, listener: Sk) -> Closed {
         self.closed = true;
         for parked in &self.parked {

@@ -7,7 +7,8 @@ use super::limit_ports;
 use crate::support::flow::{self, Span};
 use crate::support::harness::{
     differences, eventually, expect, expect_eq, expect_errno, expect_errno_of, expect_received,
-    expect_waited, failed, joined, receive, send, tests, Child, Env, Family, Outcome, QUIET_MS,
+    expect_waited, failed, joined, receive, send, spawn_waiting, tests, Child, Env, Family,
+    Outcome, QUIET_MS,
 };
 use crate::support::peer::Work;
 use crate::support::sys::{self, Sock};
@@ -17,11 +18,12 @@ use deferred::{
     deferred_by_many, deferred_for_a_time, deferred_is_shown,
 };
 use libc::{
-    EADDRINUSE, EAGAIN, ECONNREFUSED, ECONNRESET, EINVAL, IPPROTO_TCP, MSG_DONTWAIT, POLLIN,
-    SOL_SOCKET, SO_COOKIE, SO_KEEPALIVE, SO_RCVBUF, SO_REUSEADDR, SO_SNDBUF,
+    EADDRINUSE, EAGAIN, ECONNREFUSED, ECONNRESET, EINPROGRESS, EINVAL, IPPROTO_TCP, MSG_DONTWAIT,
+    POLLIN, SOL_SOCKET, SO_COOKIE, SO_KEEPALIVE, SO_RCVBUF, SO_REUSEADDR, SO_SNDBUF,
 };
 use std::collections::HashSet;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -36,6 +38,7 @@ tests!("listen";
     close_then_refused,
     shutdown_wakes_accept,
     connection_wakes_one,
+    each_connection_wakes_another,
     options_are_inherited,
     options_of_ipv6_are_inherited,
     accepts_in_order,
@@ -467,6 +470,53 @@ fn connection_wakes_one(env: &Env) -> Outcome {
         }
     }
     expect_eq(accepted, 1, "threads with a connection")
+}
+
+/// Connections that come together wake one thread each, although other calls have the lock of the
+/// listener: a thread that was woken, and waits for the lock, does not take the next wake-up.
+fn each_connection_wakes_another(env: &Env) -> Outcome {
+    const TOGETHER: usize = 12;
+    const BUSY: usize = 8;
+    for _ in 0..env.scaled(20) {
+        let (listener, addr) = env.listener(TOGETHER as i32)?;
+        let listener = Arc::new(listener);
+        let mut accepting = Vec::new();
+        for _ in 0..TOGETHER {
+            let listener = Arc::clone(&listener);
+            accepting.push(spawn_waiting(move || listener.accept().map(drop))?);
+        }
+        let over = Arc::new(AtomicBool::new(false));
+        let mut busy = Vec::new();
+        for _ in 0..BUSY {
+            let (listener, over) = (Arc::clone(&listener), Arc::clone(&over));
+            busy.push(flow::spawn(move || -> io::Result<()> {
+                while !over.load(Relaxed) {
+                    listener.set_int(SOL_SOCKET, SO_KEEPALIVE, 1)?;
+                }
+                Ok(())
+            })?);
+        }
+        let mut clients = Vec::new();
+        for _ in 0..TOGETHER {
+            let client = env.socket()?;
+            client.set_nonblocking(true)?;
+            expect_errno(client.connect(&addr), EINPROGRESS, "connect")?;
+            clients.push(client);
+        }
+        let ended = || io::Result::Ok(accepting.iter().filter(|t| t.is_finished()).count());
+        let all_ended = eventually("each thread has one", ended, |&n| n == TOGETHER);
+        over.store(true, Relaxed);
+        for thread in busy {
+            joined(thread)??;
+        }
+        // Ends the threads that still wait.
+        listener.shutdown(libc::SHUT_RD)?;
+        all_ended?;
+        for thread in accepting {
+            joined(thread)??;
+        }
+    }
+    Ok(())
 }
 
 fn options_are_inherited(env: &Env) -> Outcome {
