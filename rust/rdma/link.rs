@@ -667,8 +667,8 @@ impl Link {
 /// Completions that one poll takes.
 pub(crate) const POLL_BATCH: usize = 8;
 
-/// Room for the completions of one poll. Only the provider writes to it: most polls find one or two
-/// completions, and to initialise the room would take longer than to handle these.
+/// Room for the completions of one poll, which is not initialised: most polls find one or two
+/// completions, and to initialise all of the room would take longer than to handle these.
 pub(crate) struct Batch([MaybeUninit<bindings::ib_wc>; POLL_BATCH]);
 
 impl Batch {
