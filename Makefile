@@ -12,11 +12,14 @@ help: ## list the targets
 demo: ## two machines exchange data over TCP, RDMA and SDP; ends in tables and a picture
 	@scripts/demo
 
+# `make test WITHIN=MINUTES` skips the tests for which no time is left.
+within = $(if $(WITHIN),--within $(WITHIN))
+
 test: ## the tests: checks, host, KUnit, machines on the stock and the debug kernel
-	@scripts/test
+	@scripts/test core $(within)
 
 test-all: ## every test on every kernel, with one machine and with two; takes hours
-	@scripts/test all
+	@scripts/test all $(within)
 
 check: ## lints, formats, types, warnings and host tests; no machines
 	@scripts/check

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0
 """The plan of a test run: no test may be lost between the plan and its lanes."""
 
+import contextlib
+import io
 import threading
 import time
 import unittest
@@ -232,6 +234,35 @@ class Order(unittest.TestCase):
         self.assertEqual([lane.queue for lane in lanes if lane], [debug, debug])
         self.assertEqual(suite.kept, 0)
         self.assertTrue(suite.fits(suite.load_of(stock, stock.items[0]) + suite.kept))
+
+    def test_older_series_is_last(self) -> None:
+        older = Queue(Kernel("stock-7.2", "", ""), 1, [TestItem("older", nothing)], {"older": 900})
+        newest = Queue(KERNELS[0], 1, [TestItem("newest", nothing)], {"newest": 9})
+        suite = Suite([older, newest], Report(), 1, {})
+        suite.load_left = 9
+        lanes = [suite.begin(), suite.begin()]
+        self.assertEqual([lane.queue for lane in lanes if lane], [newest, older])
+
+    def test_time_limit_skips_what_has_not_started(self) -> None:
+        group = GroupItem("stock.one.selftest", "data", ["data/a", "data/b"], "")
+        queue = Queue(KERNELS[0], 1, [TestItem("long", nothing), group], {"long": 9, group.name: 1})
+        report = Report()
+        suite = Suite([queue], report, 1, {}, time.time() + 3600)
+        suite.load_left = 9
+        lane = suite.begin()
+        assert lane is not None
+        item = suite.take(lane, "")
+        assert item is not None
+        self.assertEqual(item.name, "long")
+        suite.done(lane)
+        suite.until = time.time() + 60
+        self.assertIsNone(suite.take(lane, ""))
+        self.assertIsNone(suite.begin())
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            suite.skip(queue)
+        self.assertEqual(report.counts, {"passed": 0, "failed": 0, "skipped": 2})
+        self.assertIn("stock.one.selftest.data/a # SKIP no time left", out.getvalue())
 
     def test_lane_without_an_item_is_not_booted(self) -> None:
         queue = Queue(KERNELS[0], 1, [TestItem(name, nothing) for name in ("a", "b")], {"a": 900, "b": 900})

@@ -39,18 +39,24 @@ TIMES = os.path.join(os.environ.get("IB_SDP_CACHE", ""), "times.json")
 CORE_SCALE = 0.5
 # The time of random calls in a run of everything, in seconds, at vmlib.plan.LONGEST.
 RANDOM_SECONDS = 3600
+# In a run with a time limit, no item and no lane starts in the last seconds before the limit: the items that run
+# then must end, and the debug kernel searches for leaks.
+LAST_START = 600
 # How many processors of the host each item used in former runs, on average.
 LOADS = os.path.join(os.environ.get("IB_SDP_CACHE", ""), "loads.json")
 
 
 class Suite:
-    """A run: lanes, each with its own machines, take the items from the queues."""
+    """A run: lanes, each with its own machines, take the items from the queues. `until` is the time limit, in
+    seconds since the epoch."""
 
-    def __init__(self, queues: list[Queue], report: Report, scale: float, loads: Times) -> None:
+    def __init__(self, queues: list[Queue], report: Report, scale: float, loads: Times,
+                 until: float | None = None) -> None:
         self.queues = queues
         self.report = report
         self.scale = scale
         self.loads = loads
+        self.until = until
         # Guards the queues and the load, and is notified when there is less load.
         self.changed = threading.Condition()
         # What boots or runs now, and the load that may be added to it.
@@ -68,6 +74,19 @@ class Suite:
             thread.start()
         for thread in threads:
             thread.join()
+        for queue in self.queues:
+            self.skip(queue)
+
+    def skip(self, queue: Queue) -> None:
+        """Reports each test for which there was no time."""
+        for item in queue.items:
+            tests = [f"{item.prefix}.{test}" for test in item.tests] if isinstance(item, GroupItem) else [item.name]
+            for test in tests:
+                self.report.skipped(test, "no time left")
+
+    def late(self) -> bool:
+        """Whether it is too late to start an item or a lane."""
+        return self.until is not None and time.time() > self.until - LAST_START
 
     def work(self) -> None:
         """One worker: runs one lane after the other, until no queue needs one."""
@@ -86,11 +105,13 @@ class Suite:
         """Waits until there is room for another lane to boot; None at the end.
 
         The queue that needs a lane most goes first, and meanwhile no item takes the room that its lane needs:
-        otherwise light items of other queues would keep heavy ones waiting until the end of the run.
+        otherwise light items of other queues would keep heavy ones waiting until the end of the run. The queues
+        of older series come last: they run tests that the newest series also runs, so a time limit skips these.
         """
         with self.changed:
             while not self.stopped.is_set():
-                queue = max(self.waiting(), key=self.share, default=None)
+                queue = max(self.waiting(), key=lambda queue: (not queue.kernel.series, self.share(queue)),
+                            default=None)
                 if queue is None:
                     self.kept = 0
                     self.changed.notify_all()
@@ -110,6 +131,8 @@ class Suite:
 
     def waiting(self) -> list[Queue]:
         """The queues that need another lane."""
+        if self.late():
+            return []
         return [queue for queue in self.queues if len(queue.items) > queue.idle and (
             queue.breaking() > queue.lanes or not queue.lanes or
             self.share(queue) > WORTH_A_BOOT[queue.kernel.kind])]
@@ -145,7 +168,7 @@ class Suite:
         """Waits until there is room for an item of the lane's queue; None at the end."""
         queue = lane.queue
         with self.changed:
-            while queue.items and not self.stopped.is_set():
+            while queue.items and not self.stopped.is_set() and not self.late():
                 item = queue.take(parameters, lambda item: self.fits(self.load_of(queue, item) + self.kept))
                 if item is not None:
                     self.enter(lane, self.load_of(queue, item))
@@ -429,6 +452,8 @@ def main() -> int:
     parser.add_argument("--for", type=int, metavar="SECONDS", dest="seconds",
                         help=f"time of random calls ({RANDOM_SECONDS} on one machine in a run of everything; otherwise "
                         "a few seconds)")
+    parser.add_argument("--until", type=int, metavar="SECONDS",
+                        help="time limit in seconds since the epoch: skip the tests for which no time is left")
     parser.add_argument("--list", action="store_true", help="name what would run, and on which machines")
     parser.add_argument("patterns", nargs="*", help="only tests whose names contain one of these")
     args = parser.parse_intermixed_args()
@@ -450,7 +475,7 @@ def main() -> int:
     report = Report()
     print("TAP version 13")
     scale = args.scale or (CORE_SCALE if args.what == "core" else 1)
-    suite = Suite(queues, report, scale, loads)
+    suite = Suite(queues, report, scale, loads, args.until)
     try:
         with queue_for_machines():
             suite.run(*room())
