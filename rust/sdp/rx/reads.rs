@@ -172,7 +172,8 @@ impl Receiver<'_> {
         // A program that polls for more bytes than the buffer has room for must be woken to read
         // earlier: no other message of the peer may follow.
         let lacks_room = room == 0;
-        self.inq.readable |= lacks_room && !self.sock.glance.starved.get();
+        self.inq.readable |=
+            lacks_room && !self.inq.queue.is_empty() && !self.sock.glance.starved.get();
         let starved = lacks_room || link.receives_posted() < IDLE_RECEIVES;
         self.sock.glance.starved.set(starved);
         match pull::pull(waiting) {
