@@ -60,7 +60,8 @@ const AS_MANY: Kind = Kind::Number {
 /// The maximum of [`top_mem_usage`]: a tebibyte.
 const MOST_MIB: i32 = 1 << 20;
 
-/// The maximum time between keepalive probes in seconds, and their maximum number, as in TCP.
+/// The maximum time to wait for an answer to a keepalive probe in seconds, and the maximum number of
+/// such waits, as in TCP.
 pub(crate) const MAX_KEEP_S: i32 = 32767;
 pub(crate) const MAX_KEEP_COUNT: i32 = 127;
 
@@ -184,9 +185,9 @@ params! {
     ANY_TIME sdp_keepalive_time: "int" Kind::Number { least: 1, most: MAX_KEEP_S }, 7200,
         "Seconds without a message of the peer before SO_KEEPALIVE sends a probe. Initial value of namespaces";
     ANY_TIME sdp_keepalive_intvl: "int" Kind::Number { least: 1, most: MAX_KEEP_S }, 75,
-        "Seconds between probes of SO_KEEPALIVE. Initial value of namespaces";
+        "Seconds to wait for each answer to a probe of SO_KEEPALIVE. Initial value of namespaces";
     ANY_TIME sdp_keepalive_probes: "int" Kind::Number { least: 1, most: MAX_KEEP_COUNT }, 9,
-        "Number of unanswered probes after which SO_KEEPALIVE ends a connection. Initial value of namespaces";
+        "Number of such waits after which SO_KEEPALIVE ends a connection. Initial value of namespaces";
     ANY_TIME sdp_fastopen: "int" Kind::Number { least: 0, most: 1 }, 0,
         "Whether MSG_FASTOPEN connects, which bypasses the check of connect() by security modules: 0 or 1. Initial value of namespaces";
     ANY_TIME sdp_tcp_fallback: "int" Kind::Number { least: 0, most: 1 }, 0,

@@ -49,9 +49,9 @@ pub(crate) enum Setting {
     RmemDefault,
     /// Seconds without a message of the peer before SO_KEEPALIVE sends a probe, for new sockets.
     KeepaliveTime,
-    /// Seconds between probes of SO_KEEPALIVE, for new sockets.
+    /// Seconds to wait for each answer to a probe of SO_KEEPALIVE, for new sockets.
     KeepaliveIntvl,
-    /// The number of unanswered probes after which SO_KEEPALIVE ends a connection, for new sockets.
+    /// The number of such waits after which SO_KEEPALIVE ends a connection, for new sockets.
     KeepaliveProbes,
     /// Whether a send with MSG_FASTOPEN connects: 0 or 1.
     FastOpen,
