@@ -71,7 +71,10 @@ counters! {
     AbortedMaxOrphans => "aborted_max_orphans",
     /// Requests that the peer took back before they were answered.
     RequestWithdrawn => "request_withdrawn",
-    /// Requests dropped, so that the peer tries again: the backlog was full.
+    /// Requests that found the backlog full, and waited for a place.
+    RequestWaited => "request_waited",
+    /// Requests dropped, so that the peer tries again: the backlog was full, and as many requests
+    /// already waited.
     DroppedBacklogFull => "dropped_backlog_full",
     /// Half-open connections ended because others wanted their places in a full backlog, or in the
     /// limits of connections.

@@ -470,12 +470,11 @@ def over_iwarp(bench: Bench) -> None:
 
 # Tests that detect differences documented in tcp.rst and sdpctl.rst: how the peers of deferred
 # connections learn of the listener's end, where connections are listed, that SDP over RoCE has ports
-# of its own, that bind() takes a port of TCP only, that a shutdown() before connect() is lost, that a
-# connection request is repeated after four seconds, and that options without an effect are refused.
+# of its own, that bind() takes a port of TCP only, that a shutdown() before connect() is lost, and
+# that options without an effect are refused.
 TELLS_SDP = ("listen/deferred_and_listener_ends ", "listen/deferred_is_shown ", "listen/ports_of_tcp_are_not_chosen ",
              "connect/peers_share_ports ", "connect/shut_down_before ", "connect/shut_down_before_and_connecting ",
-             "connect/to_full_backlog_then_closed ", "options/what_cannot_be_obeyed ",
-             "options/control_messages_for_timestamps ")
+             "options/what_cannot_be_obeyed ", "options/control_messages_for_timestamps ")
 
 
 @test(machines=1, kinds=("stock",))

@@ -340,7 +340,7 @@ impl Listener for Port {
         // before the last of them releases it.
         let net = unsafe { Net::from_raw(self.net) };
         let listener = bind::find_listener(net, &to, &from, dev).ok_or_else(no_listener)?;
-        // If the peer does not repeat its request, the request waits for a place.
+        // If the peer does not repeat its request, the child's worker asks for a place.
         let closing = || self.refuse(&request, Counter::RefusedNoListener, Refusal::Closing);
         let place = if request.asks_once {
             None
@@ -351,10 +351,6 @@ impl Listener for Port {
                 _ => closing(),
             })?)
         };
-        let backlog = match place {
-            Some(_) => BacklogPlace::Given,
-            None => BacklogPlace::NotAsked,
-        };
         let counted = match place {
             Some(_) => Some(self.count(&request, &listener)?),
             None => None,
@@ -363,15 +359,16 @@ impl Listener for Port {
             ECONNREFUSED => closing(),
             _ => self.stats.inc(Counter::RefusedNoMemory),
         })?;
-        if let Some(place) = place {
-            place.give(child.clone()).inspect_err(|e| {
+        let backlog = match place {
+            Some(place) => place.give(child.clone()).inspect_err(|e| {
                 match *e {
                     ENOMEM => self.stats.inc(Counter::RefusedNoMemory),
                     _ => closing(),
                 }
                 worker::give_up_child(&child);
-            })?;
-        }
+            })?,
+            None => BacklogPlace::NotAsked,
+        };
         let ptr = NonNull::from(&*child);
         worker::start_child(child, request.keep(), hello, (backlog, counted));
         Ok(ptr)

@@ -77,6 +77,9 @@ const RESOLVE_MS: u32 = 2000;
 /// this side gave up earlier, a late reply would still give the peer its connection, and the peer
 /// would wait for a program that never gets it.
 pub(super) const HANDSHAKE_MS: u32 = 20_000;
+/// How long the CM of InfiniBand repeats a request without an answer: 15 times after 4.3 seconds
+/// each (`CMA_MAX_CM_RETRIES`, `CMA_CM_RESPONSE_TIMEOUT`).
+pub(super) const REPEATS_FOR_MS: u32 = 70_000;
 
 impl Worker<'_> {
     // Connections that start here.

@@ -22,7 +22,8 @@ use super::setup::{
     refusal_of,
     rejected_errno,
     unreachable_errno,
-    HANDSHAKE_MS, //
+    HANDSHAKE_MS,
+    REPEATS_FOR_MS, //
 };
 use super::{
     bind,
@@ -213,7 +214,10 @@ impl Worker<'_> {
         // such an end starts the same timer, which must not be started for the handshake again.
         self.sock.start_timer(Alarm::Timeout, HANDSHAKE_MS);
         let place = match self.cm.place {
-            BacklogPlace::NotAsked => accept_queue::reserve_or_park(&parent, self.sock.into())?,
+            BacklogPlace::NotAsked | BacklogPlace::Promised => {
+                let is_promised = matches!(self.cm.place, BacklogPlace::Promised);
+                accept_queue::reserve_or_park(&parent, self.sock.into(), is_promised)?
+            }
             BacklogPlace::Waiting(_) | BacklogPlace::Given => {
                 accept_queue::place_of(&parent, self.sock)?
             }
@@ -235,7 +239,12 @@ impl Worker<'_> {
     /// waited too long. Without this, silent peers that have taken all places would keep the child
     /// waiting until their handshakes time out, and no later request need come.
     fn waits_too_long(&self, since: Instant<Monotonic>) -> bool {
-        if since.elapsed().as_millis() >= HANDSHAKE_MS.into() {
+        let most_ms = if self.is_iwarp() {
+            HANDSHAKE_MS
+        } else {
+            REPEATS_FOR_MS
+        };
+        if since.elapsed().as_millis() >= most_ms.into() {
             return true;
         }
         // Without the child's lock, because this takes the listener's lock.

@@ -13,6 +13,7 @@ use kernel::time::{
     Monotonic, //
 };
 
+use super::cm_side::BacklogPlace;
 use super::sock::{
     Alarm,
     SdpSock,
@@ -82,8 +83,11 @@ pub(crate) struct AcceptQueue {
     half_open: KVVec<HalfOpen>,
     /// The turn of the next connection that gets a place.
     next_turn: u64,
-    /// Requests that found no place, and that their peers do not repeat.
+    /// Requests that found no place, and wait for one.
     parked: KVec<ARef<SdpSock>>,
+    /// The number of requests that will be parked: the handler has said so, and their workers have
+    /// not run yet.
+    parking: usize,
     /// The TCP socket whose connections accept() also returns (SDP_LISTEN_TCP). It has its own
     /// queue and backlog.
     tcp: Option<Tcp>,
@@ -144,6 +148,7 @@ impl AcceptQueue {
             half_open: KVVec::new(),
             next_turn: 0,
             parked: KVec::new(),
+            parking: 0,
             tcp: None,
             is_turn_of_tcp: false,
             closed: true,
@@ -213,6 +218,19 @@ impl AcceptQueue {
         let turn = self.next_turn;
         self.next_turn += 1;
         turn
+    }
+
+    /// Promises that a request may be parked. The peer of such a request repeats it, so there are at
+    /// most as many as places in the backlog: otherwise silent peers whose requests are parked could
+    /// keep others out for long, because they get the places one after the other.
+    fn promise_to_park(&mut self, listener: Sk) -> Result {
+        let most = PARKED_MAX.min(listener.backlog_max() as usize + 1);
+        if self.parked.len() + self.parking >= most {
+            return Err(ENOMEM);
+        }
+        self.parked.reserve(self.parking + 1, GFP_KERNEL)?;
+        self.parking += 1;
+        Ok(())
     }
 
     /// Makes a connection available to accept(). If there is no memory for that, its place becomes
@@ -285,7 +303,8 @@ impl AcceptQueue {
     }
 }
 
-/// The maximum number of parked requests of a listener.
+/// The maximum number of parked requests of a listener. For peers that repeat their requests, the
+/// backlog is a second limit.
 const PARKED_MAX: usize = 128;
 
 /// The result of a request for a place.
@@ -296,35 +315,56 @@ pub(crate) enum Place {
     Later,
 }
 
-/// A place in a listener's backlog that is counted, but that no child has yet.
-pub(crate) struct Reserved<'a>(&'a SdpSock);
+/// What a listener has promised to a request that has no child yet.
+#[derive(Copy, Clone, PartialEq, Eq)]
+enum Promise {
+    /// A place in the backlog, which is counted.
+    Place,
+    /// The child may wait for a place.
+    Parking,
+}
+
+/// A promise that no child has yet.
+pub(crate) struct Reserved<'a> {
+    listener: &'a SdpSock,
+    promise: Promise,
+}
 
 impl Reserved<'_> {
-    /// Gives the place to a child of the listener.
+    /// Gives what was promised to a child of the listener. The child's worker must then ask for its
+    /// place, as a child with the returned [`BacklogPlace`].
     ///
     /// # Errors
     ///
     /// `ENOMEM`; `ECONNREFUSED` if the listener was closed.
-    pub(crate) fn give(self, child: ARef<SdpSock>) -> Result {
-        let listener = self.0;
+    pub(crate) fn give(self, child: ARef<SdpSock>) -> Result<BacklogPlace> {
+        let listener = self.listener;
         let mut queue = listener.accepts.lock();
         if queue.closed {
             return Err(ECONNREFUSED);
         }
+        let promise = self.promise;
         core::mem::forget(self);
-        let seated = queue.seat(listener.sk(), child);
-        if seated.is_err() {
-            queue.fill_places(listener.sk());
+        if promise == Promise::Parking {
+            return Ok(BacklogPlace::Promised);
         }
-        seated
+        queue
+            .seat(listener.sk(), child)
+            .inspect_err(|_| queue.fill_places(listener.sk()))?;
+        Ok(BacklogPlace::Given)
     }
 }
 
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
-        let mut queue = self.0.accepts.lock();
-        self.0.sk().acceptq_remove();
-        queue.fill_places(self.0.sk());
+        let mut queue = self.listener.accepts.lock();
+        match self.promise {
+            Promise::Place => {
+                self.listener.sk().acceptq_remove();
+                queue.fill_places(self.listener.sk());
+            }
+            Promise::Parking => queue.parking -= 1,
+        }
     }
 }
 
@@ -349,28 +389,41 @@ pub(crate) fn clone_sock(listener: &SdpSock) -> Result<NonNull<bindings::sock>> 
 /// Takes a place in the backlog for a connection that is to be set up: a free place, or that of a
 /// half-open connection whose peer has not answered for long. So a peer that never answers keeps
 /// its place only while no other connection needs it. Connections that already wait for a place get
-/// the place of the old connection first.
+/// the place of the old connection first. If there is no place, the connection may wait for one.
 ///
 /// # Errors
 ///
-/// `ECONNREFUSED` if the listener was closed, `ENOMEM` if the backlog is full: the peer repeats its
-/// request.
+/// `ECONNREFUSED` if the listener was closed, `ENOMEM` if the backlog is full and as many
+/// connections already wait: the peer repeats its request.
 pub(crate) fn reserve(listener: &SdpSock) -> Result<Reserved<'_>> {
     let mut queue = listener.accepts.lock();
     if queue.closed {
         return Err(ECONNREFUSED);
     }
     let sk = listener.sk();
+    let reserved = |promise| Reserved { listener, promise };
     if sk.acceptq_add() {
-        return Ok(Reserved(listener));
+        return Ok(reserved(Promise::Place));
     }
-    let old = queue.evict().ok_or(ENOMEM)?;
-    sk.acceptq_remove();
-    queue.fill_places(sk);
-    let is_free = sk.acceptq_add();
+    let mut old = None;
+    let mut has_place = false;
+    if let Some(child) = queue.evict() {
+        sk.acceptq_remove();
+        queue.fill_places(sk);
+        has_place = sk.acceptq_add();
+        old = Some(child);
+    }
+    let promised = match has_place {
+        true => Ok(reserved(Promise::Place)),
+        false => queue
+            .promise_to_park(sk)
+            .map(|()| reserved(Promise::Parking)),
+    };
     drop(queue);
-    end(listener, &old);
-    is_free.then(|| Reserved(listener)).ok_or(ENOMEM)
+    if let Some(old) = old {
+        end(listener, &old);
+    }
+    promised
 }
 
 /// Ends a half-open connection that has lost its place.
@@ -379,14 +432,22 @@ fn end(listener: &SdpSock, child: &SdpSock) {
     child.start_timer(Alarm::Timeout, 0);
 }
 
-/// As [`reserve`], for a connection whose peer does not repeat its request: if the backlog is full,
-/// the connection waits behind those that already wait.
+/// For a connection that has no place yet: takes one, or parks the connection behind those that
+/// already wait. `is_promised`: [`reserve`] has promised that the connection may wait; otherwise its
+/// peer does not repeat its request.
 ///
 /// # Errors
 ///
 /// `ECONNREFUSED` if the listener was closed, `ENOMEM` if too many connections wait.
-pub(crate) fn reserve_or_park(listener: &SdpSock, child: ARef<SdpSock>) -> Result<Place> {
+pub(crate) fn reserve_or_park(
+    listener: &SdpSock,
+    child: ARef<SdpSock>,
+    is_promised: bool,
+) -> Result<Place> {
     let mut queue = listener.accepts.lock();
+    if is_promised {
+        queue.parking -= 1;
+    }
     if queue.closed {
         return Err(ECONNREFUSED);
     }
@@ -399,7 +460,8 @@ pub(crate) fn reserve_or_park(listener: &SdpSock, child: ARef<SdpSock>) -> Resul
     }
     // Even if too many are parked, because one of them then gets the place of the old connection.
     let old = queue.evict();
-    let is_parked = if old.is_none() && queue.parked.len() >= PARKED_MAX {
+    let too_many = queue.parked.len() + queue.parking >= PARKED_MAX;
+    let is_parked = if old.is_none() && too_many && !is_promised {
         Err(ENOMEM)
     } else {
         queue.parked.push(child, GFP_KERNEL).map_err(Error::from)
@@ -412,7 +474,9 @@ pub(crate) fn reserve_or_park(listener: &SdpSock, child: ARef<SdpSock>) -> Resul
     if let Some(old) = old {
         end(listener, &old);
     }
-    is_parked.map(|()| Place::Later)
+    is_parked?;
+    listener.stats.inc(Counter::RequestWaited);
+    Ok(Place::Later)
 }
 
 /// Gives the place of a half-open connection whose peer has not answered for long to a connection

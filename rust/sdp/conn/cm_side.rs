@@ -19,6 +19,8 @@ use crate::rdma::cm::CmId;
 pub(crate) enum BacklogPlace {
     /// The child has not asked for a place.
     NotAsked,
+    /// As `NotAsked`, but the listener has promised that the child may wait for a place.
+    Promised,
     /// The child has waited for a place since then.
     Waiting(Instant<Monotonic>),
     /// The listener has given the child a place, which the child may lose.

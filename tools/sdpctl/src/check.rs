@@ -470,7 +470,7 @@ fn advice(e: &io::Error) -> &'static str {
             "the peer does not answer by RDMA: `ping` it, and look at `sdpctl check` and `sdpctl dev` there; \
              a firewall must let UDP port 4791 pass for RoCE, and the TCP port of the listener for iWARP; \
              or the listener's queue is full, or connections that are not complete have reached max_connections or \
-             max_user_connections there: `sdpctl stat dropped_backlog_full refused_max` there counts what was dropped"
+             max_user_connections there: `sdpctl stat request_waited dropped_backlog_full refused_max` there counts such requests"
         }
         Some(libc::ECONNRESET) => {
             "the peer has ended the connection while it was set up: with iWARP, whose ports are those of \
@@ -678,8 +678,8 @@ mod tests {
             ),
             (
                 libc::ETIMEDOUT,
-                "`sdpctl stat dropped_backlog_full refused_max`",
-                &["dropped_backlog_full"],
+                "`sdpctl stat request_waited dropped_backlog_full refused_max`",
+                &["request_waited", "dropped_backlog_full"],
             ),
         ] {
             let advice = advice(&io::Error::from_raw_os_error(errno));

@@ -133,11 +133,11 @@ fn await_true(what: &str, limit: Duration, mut done: impl FnMut() -> Result<bool
     Ok(())
 }
 
-/// Whether a request has found the backlog full. The request is dropped, or gets the place of a
-/// request that is older than a second, if this machine needs so long to send them all.
+/// Whether a request has found the backlog full. The request waits for a place, or gets the place of
+/// a request that is older than a second, if this machine needs so long to send them all.
 fn found_no_place(before: &Counters) -> Result<bool> {
-    let dropped = before.since("dropped_backlog_full")?;
-    Ok(dropped + before.since("evicted_half_open")? > 0)
+    let waited = before.since("request_waited")?;
+    Ok(waited + before.since("evicted_half_open")? > 0)
 }
 
 /// A listener whose backlog is full of half-open requests is free again after the victim's timer
@@ -151,8 +151,8 @@ fn full_backlog(ctx: &Ctx) -> Result<()> {
         found_no_place(&before)
     })?;
     let children = count_sockets()?;
-    // With iWARP, requests that find no place wait for one.
-    expect(children <= 8 || ctx.is_iwarp, || {
+    // Five have places, and as many wait for one. With iWARP, all wait.
+    expect(children <= 12 || ctx.is_iwarp, || {
         format!("a backlog of 4 holds {children} sockets")
     })?;
     await_true(

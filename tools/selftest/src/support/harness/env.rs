@@ -72,7 +72,6 @@ impl Family {
 /// depends on a difference asks for it here.
 pub(crate) mod differences {
     use super::Family;
-    use std::time::Duration;
     use uapi::socket::IPPROTO_SDP;
 
     /// Whether a client that finds the backlog full may be reset after connect(). In TCP it may
@@ -108,14 +107,11 @@ pub(crate) mod differences {
         family == Family::Tcp
     }
 
-    /// How long after an unanswered connection request the next one follows. TCP repeats its SYN
-    /// after one second (`TCP_TIMEOUT_INIT`), the CM of InfiniBand a request after
-    /// `CMA_CM_RESPONSE_TIMEOUT`, 4.3 seconds.
-    pub(crate) fn repeats_request_after(family: Family) -> Duration {
-        Duration::from_millis(match family {
-            Family::Tcp => 1000,
-            Family::Sdp => 4300,
-        })
+    /// Whether a connection request that finds the backlog full waits at the listener, and is
+    /// answered as soon as there is room. TCP drops the request, and the client repeats it after 1,
+    /// 3, 7... seconds (`TCP_TIMEOUT_INIT`).
+    pub(crate) fn requests_wait_at_listener(family: Family) -> bool {
+        family == Family::Sdp
     }
 
     /// Whether the end of a listener resets its deferred connections at once. In SDP a deferred
