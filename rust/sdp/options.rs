@@ -152,7 +152,8 @@ pub(crate) fn set(sock: &SdpSock, name: i32, value: Result<&[u8]>, len: u32) -> 
 /// # Errors
 ///
 /// `EOPNOTSUPP` for a socket of families 27 and 28; those of [`TcpListener::of_descriptor`];
-/// `EINVAL` if the socket listens, or if it is connected or connects and `fd` is not -1.
+/// `EINVAL` if the socket listens; if `fd` is not -1, also if the socket is connected or connects, or
+/// has become a TCP socket.
 fn set_listen_tcp(sock: &SdpSock, fd: i32) -> Result {
     // Programs would get addresses of another family than that of their listener.
     if sock.sk().opened_as() != Some(sock.sk().family().into()) {
@@ -166,6 +167,12 @@ fn set_listen_tcp(sock: &SdpSock, fd: i32) -> Result {
         fd => Some(unsafe { TcpListener::of_descriptor(fd, sock.sk().family(), sock)? }),
     };
     let mut guard = sock.lock();
+    // Another thread may have connected the socket since the call began. Then its file is that of a
+    // TCP socket, which may listen, and which the socket must not hold: it would hold itself.
+    if tcp.is_some() && guard.conn().lifetime.fell_back.is_some() {
+        drop(guard);
+        return Err(EINVAL);
+    }
     let former = match (guard.conn().state, &tcp) {
         // A socket that connects instead of listening can still release the TCP socket.
         (State::Closed | State::Dead | State::Released, _) => sock.accepts.lock().set_tcp(tcp),

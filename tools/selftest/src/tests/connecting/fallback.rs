@@ -8,14 +8,14 @@ use crate::support::harness::{
     tests, Child, Env, Fail, Family, Outcome, ANY6,
 };
 use crate::support::pattern::Rng;
-use crate::support::sys::{self, Epoll, Linger, Ring, Sock, SockAddr};
+use crate::support::sys::{self, Epoll, Linger, MissingPages, Ring, Sock, SockAddr, PAGE};
 use crate::tests::settings::sysctl::{needs_root, Changed};
 use crate::tests::settings::timestamps::SOFTWARE;
 use crate::tests::uncopied::inflight::Growth;
 use libc::{
-    EAGAIN, ECONNREFUSED, ECONNRESET, EINPROGRESS, EISCONN, EPOLLET, EPOLLIN, EPOLLOUT, EPOLLRDHUP,
-    IPPROTO_IP, IPPROTO_TCP, MSG_FASTOPEN, POLLERR, POLLHUP, POLLIN, POLLOUT, SHUT_RDWR,
-    SOCK_STREAM, SOL_SOCKET, SO_DOMAIN, SO_PROTOCOL,
+    EAGAIN, ECONNREFUSED, ECONNRESET, EINPROGRESS, EINVAL, EISCONN, EPOLLET, EPOLLIN, EPOLLOUT,
+    EPOLLRDHUP, IPPROTO_IP, IPPROTO_TCP, MSG_FASTOPEN, POLLERR, POLLHUP, POLLIN, POLLOUT,
+    SHUT_RDWR, SOCK_STREAM, SOL_SOCKET, SO_DOMAIN, SO_PROTOCOL,
 };
 use std::io;
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
-use uapi::socket::{AF_INET_SDP, IPPROTO_SDP, SDP_ZCOPY_MODE, SOL_SDP};
+use uapi::socket::{AF_INET_SDP, IPPROTO_SDP, SDP_LISTEN_TCP, SDP_ZCOPY_MODE, SOL_SDP};
 
 tests!("fallback";
     becomes_tcp,
@@ -38,6 +38,7 @@ tests!("fallback";
     stays_sdp_if_tcp_has_the_port,
     refused_by_both,
     refused_by_both_without_waiting,
+    does_not_hold_itself,
     options_are_kept,
     options_of_ipv6_are_kept,
     names_are_kept,
@@ -253,6 +254,33 @@ fn refused_by_both(env: &Env) -> Outcome {
     let (listener, addr) = server(env.local)?;
     sock.connect(&addr)?;
     is_tcp(env, &sock, &listener, &addr).map(drop)
+}
+
+/// A call of SDP_LISTEN_TCP may begin on an SDP socket and end when the file is that of a TCP socket,
+/// which listens. The socket would hold its own file, which could never be closed: the end of the
+/// tests would find the module in use.
+fn does_not_hold_itself(env: &Env) -> Outcome {
+    let _allowed = allowed(env)?;
+    let sock = Arc::new(sdp_socket(env.local)?);
+    let pages = Arc::new(MissingPages::new(1, 0)?);
+    let setting = {
+        let (sock, pages) = (Arc::clone(&sock), Arc::clone(&pages));
+        flow::spawn(move || sock.set_raw(SOL_SDP, SDP_LISTEN_TCP, pages.at(0), 4))?
+    };
+    pages.await_touch()?;
+    let addr = nowhere(env.local)?;
+    expect_errno(sock.connect(&addr), ECONNREFUSED, "connect()")?;
+    sock.listen(1)?;
+    expect_eq(protocol_of(&sock)?, IPPROTO_TCP, "SO_PROTOCOL")?;
+    let mut page = [0; PAGE];
+    page[..size_of::<i32>()].copy_from_slice(&sock.as_raw_fd().to_ne_bytes());
+    pages.bring(0, &page)?;
+    expect_errno(joined(setting)?, EINVAL, "SDP_LISTEN_TCP")?;
+    let listens = sock.getsockname()?;
+    drop(sock);
+    let client = Sock::new(domain_of(env.local), SOCK_STREAM, IPPROTO_TCP)?;
+    let at = SockAddr::from((env.local, listens.port()));
+    expect_errno(client.connect(&at), ECONNREFUSED, "connect() after close()")
 }
 
 fn refused_by_both_without_waiting(env: &Env) -> Outcome {
