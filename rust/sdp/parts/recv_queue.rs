@@ -13,6 +13,7 @@ use crate::kern::time::{
     RealNs, //
 };
 use crate::mm::frag::UnusedPage;
+use crate::proto::choice::MIN_UNCOPIED_BYTES;
 use crate::proto::urgent::UrgentReceive;
 
 /// Bytes that wait to be read.
@@ -35,8 +36,8 @@ pub(crate) struct RecvQueue {
     pub(in crate::sdp) fin_received: bool,
     /// A reader must be woken, because of bytes, or the end of the stream or of the connection.
     pub(in crate::sdp) readable: bool,
-    /// Free bytes in the buffer of a reader that waits in a call, and can take the peer's bytes
-    /// itself.
+    /// Free bytes in the buffer of a reader that waits in a call, for bytes that it takes from the
+    /// peer itself; 0 if it cannot take any.
     pub(in crate::sdp) reader_bytes: Option<usize>,
 }
 
@@ -54,6 +55,12 @@ impl RecvQueue {
             readable: false,
             reader_bytes: None,
         }
+    }
+
+    /// Whether a reader waits that can take the peer's bytes itself.
+    pub(in crate::sdp) fn has_direct_reader(&self) -> bool {
+        let bytes = self.reader_bytes;
+        bytes.is_some_and(|bytes| bytes >= MIN_UNCOPIED_BYTES as usize)
     }
 
     /// Since when calls of SIOCATMARK have waited at the current position of the program in the

@@ -113,20 +113,22 @@ pub(super) fn may_read_directly(guard: &mut SockGuard<'_>, recv: &Recv<'_>) -> b
 }
 
 /// Called before a reader waits. A reader that can take adverts itself will be woken for them; for
-/// other readers the adverts are read into the kernel's memory.
+/// other readers, and for the short rest of an advert, the bytes are read into the kernel's memory.
 pub(super) fn reader_waits(guard: &mut SockOwner<'_>, recv: &mut Recv<'_>) {
     let room = recv.direct_room();
-    let conn = guard.conn();
-    let next = match &conn.adverts.sources {
-        Some(sources) => sources.reader.next_untaken() as usize,
-        None => 0,
+    let has_short_rest = |guard: &mut SockOwner<'_>| {
+        let sources = guard.conn().adverts.sources.as_ref();
+        let next = sources.map_or(0, |sources| sources.reader.next_untaken() as usize);
+        (1..LEAST_DIRECT).contains(&next)
     };
     recv.set_room(guard, None);
-    if room == 0 {
-        return pull_for_reader(guard);
-    }
-    if (1..LEAST_DIRECT).contains(&next) {
+    if room > 0 && has_short_rest(guard) {
         pull_rest(guard);
+    }
+    // If there was no memory for the rest, the worker tries again.
+    if room == 0 || has_short_rest(guard) {
+        pull_for_reader(guard);
+        return recv.set_room(guard, Some(0));
     }
     recv.set_room(guard, Some(room));
     if let Some(sources) = &mut guard.conn().adverts.sources {

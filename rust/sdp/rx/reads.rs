@@ -200,7 +200,7 @@ impl Receiver<'_> {
         let Some(sources) = &mut self.adverts.sources else {
             return Ok(false);
         };
-        let reader_waits = self.inq.reader_bytes.is_some();
+        let reader_waits = self.inq.has_direct_reader();
         match sources.reader_wait.expired(reads, reader_waits) {
             Expired::Decide => self.pull(),
             Expired::Pull => self.pull_because(PullReason::Delay),

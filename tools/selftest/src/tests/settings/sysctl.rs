@@ -2,19 +2,20 @@
 //! The settings of a network namespace under /proc/sys/net/sdp.
 
 use crate::support::counters::stat;
-use crate::support::flow::Span;
+use crate::support::flow::{spawn, Span};
 use crate::support::harness::{
-    eventually, expect, expect_eq, expect_errno, expect_errno_of, fill, receive, skip, tests,
-    Child, Env, Fail, Family, Outcome,
+    eventually, expect, expect_eq, expect_errno, expect_errno_of, fill, joined, receive, skip,
+    tests, Child, Env, Fail, Family, Outcome,
 };
 use crate::support::sys::{self, Pages, Sock};
 use crate::tests::uncopied::inflight::{
     in_flight, pause, Growth, Stream, LEN, SDP_FAULT_POLICY, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH,
-    SOL_SDP,
+    SOL_SDP, WAITS,
 };
 use libc::{
     EACCES, EAGAIN, EINVAL, ENOENT, EPERM, IPPROTO_TCP, MSG_DONTWAIT, MSG_NOSIGNAL, POLLERR,
-    POLLOUT, SOL_SOCKET, SO_RCVBUF, SO_SNDBUF, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL,
+    POLLOUT, SOL_SOCKET, SO_RCVBUF, SO_RCVTIMEO, SO_SNDBUF, TCP_KEEPCNT, TCP_KEEPIDLE,
+    TCP_KEEPINTVL,
 };
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -41,6 +42,7 @@ tests!("sysctl";
     memory_limits_are_checked,
     memory_limits_hold,
     memory_is_short_and_bytes_get_through,
+    short_rest_waits_for_memory,
     adverts_are_bounded,
 );
 
@@ -661,6 +663,69 @@ fn memory_is_short_and_bytes_get_through(env: &Env) -> Outcome {
         from.send_all(&Span::new(env.seed, sent, 100).to_vec())?;
         receive(to, Span::new(env.seed, sent, 100))?;
     }
+    for ((_, to), sent) in pairs.iter().zip(full) {
+        receive(to, Span::new(env.seed, 0, sent))?;
+    }
+    Ok(())
+}
+
+/// The rest of an advert that is too short for a Read of its own is read into the kernel's memory. If
+/// there is none when a reader asks for the rest, the rest comes when there is memory again.
+fn short_rest_waits_for_memory(env: &Env) -> Outcome {
+    const LEN: u64 = 72 << 10;
+    const FIRST: usize = 64 << 10;
+    needs_root(env)?;
+    // These use more memory than the core counts in advance for each processor.
+    let pairs = (0..3)
+        .map(|_| env.own_pair())
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut full = vec![];
+    for (from, _) in &pairs {
+        full.push(until_refused(from, env.seed)?);
+    }
+    let (one, other) = env.own_pair()?;
+    one.set_int(SOL_SDP, SDP_ZCOPY_THRESH, 16384)?;
+    one.set_int(SOL_SDP, SDP_ZCOPY_MODE, WAITS)?;
+    other.set_timeout(SO_RCVTIMEO, 30_000)?;
+    let mem = Changed::to("mem", "1 1 1")?;
+    let failed = stat(env, "no_receive_memory")?;
+    let span = Span::new(env.seed, 0, LEN);
+    let sending = spawn(move || one.send_all(&span.to_vec()))?;
+    let mut buf = vec![0; FIRST];
+    let first = other.recv(&mut buf, 0)?;
+    expect_eq(first, FIRST, "the first receive")?;
+    expect(
+        buf == Span::new(env.seed, 0, FIRST as u64).to_vec(),
+        "other bytes",
+    )?;
+    let (tell, told) = std::sync::mpsc::channel();
+    let reading = spawn(move || -> io::Result<(Vec<u8>, Instant)> {
+        let _ = tell.send(sys::thread_id());
+        let mut buf = vec![0; FIRST];
+        let n = other.recv(&mut buf, 0)?;
+        buf.truncate(n);
+        Ok((buf, Instant::now()))
+    })?;
+    let reader = told.recv().map_err(io::Error::other)?;
+    eventually(
+        "the reader waits",
+        || io::Result::Ok(sys::is_asleep(reader)),
+        |&s| s,
+    )?;
+    eventually(
+        "there is no memory",
+        || stat(env, "no_receive_memory"),
+        |&now| now > failed,
+    )?;
+    drop(mem);
+    let restored = Instant::now();
+    let (rest, at) = joined(reading)??;
+    let want = Span::new(env.seed, FIRST as u64, LEN - FIRST as u64);
+    expect(rest == want.to_vec(), format!("{} other bytes", rest.len()))?;
+    let waited = at.saturating_duration_since(restored);
+    let limit = Duration::from_secs(2).mul_f64(env.timeout_scale);
+    expect(waited < limit, format!("the rest came after {waited:?}"))?;
+    joined(sending)??;
     for ((_, to), sent) in pairs.iter().zip(full) {
         receive(to, Span::new(env.seed, 0, sent))?;
     }

@@ -42,6 +42,7 @@ tests!("zcopy";
     nonblocking_goes_by_copy,
     adverts_need_no_updates,
     poller_is_not_waited_for,
+    small_readers_are_not_waited_for,
     others_wait_or_are_refused,
     without_leave_to_lock,
     fork_under_way,
@@ -609,8 +610,28 @@ fn adverts_need_no_updates(env: &Env) -> Outcome {
 /// A program that polls before each read comes only when bytes are there, so the module does not
 /// wait for it.
 fn poller_is_not_waited_for(env: &Env) -> Outcome {
+    not_waited_for(env, |sock, buf| {
+        expect_eq(sock.poll(POLLIN, -1)?, POLLIN, "poll")?;
+        Ok(sock.recv(buf, 0)?)
+    })
+}
+
+/// A reader whose buffer is too small to take an advert itself is not waited for either, although it
+/// already waits when the advert comes; nor is a reader that peeks.
+fn small_readers_are_not_waited_for(env: &Env) -> Outcome {
+    const SMALL: usize = 1000;
+    not_waited_for(env, |sock, buf| Ok(sock.recv(&mut buf[..SMALL], 0)?))?;
+    not_waited_for(env, |sock, buf| {
+        expect(sock.recv(buf, MSG_PEEK)? > 0, "nothing to peek at")?;
+        Ok(sock.recv(buf, 0)?)
+    })
+}
+
+/// Sends adverts to a thread that waits in `read`, and expects that none of them waited for a reader
+/// with a large buffer.
+fn not_waited_for(env: &Env, read: fn(&Sock, &mut [u8]) -> Result<usize, Fail>) -> Outcome {
     const ROUNDS: u64 = 10;
-    const LEN: u64 = 40_000;
+    const LEN: u64 = 10 * PAGE as u64;
     let (one, other) = env.own_pair()?;
     set_threshold(env, &one, THRESHOLD)?;
     let (tell, told) = std::sync::mpsc::channel();
@@ -622,8 +643,7 @@ fn poller_is_not_waited_for(env: &Env) -> Outcome {
             let _ = tell.send(sys::thread_id());
             let mut got = 0;
             while got < LEN {
-                expect_eq(other.poll(POLLIN, -1)?, POLLIN, "poll")?;
-                let n = other.recv(&mut buf, 0)?;
+                let n = read(&other, &mut buf)?;
                 let want = Span::new(seed, round * LEN + got, n as u64).to_vec();
                 expect(buf[..n] == want, format!("other bytes in round {round}"))?;
                 got += n as u64;
@@ -634,12 +654,16 @@ fn poller_is_not_waited_for(env: &Env) -> Outcome {
     let late = stat(env, "pulled_Delay")?;
     for (round, reader) in told.iter().enumerate() {
         eventually(
-            "the reader polls",
+            "the reader waits",
             || io::Result::Ok(sys::is_asleep(reader)),
             |&s| s,
         )?;
+        // Whole pages: the message with such an advert carries no bytes.
+        let mut pages = Area::new(10)?;
         let span = Span::new(seed, round as u64 * LEN, LEN);
-        expect_eq(send_once(&one, span, 0, 0)? as u64, LEN, "sent")?;
+        pages.bytes(LEN as usize).copy_from_slice(&span.to_vec());
+        let sent = one.send_raw(pages.at(0), LEN as usize, MSG_NOSIGNAL)?;
+        expect_eq(sent as u64, LEN, "sent")?;
     }
     joined(reading)??;
     let late = stat(env, "pulled_Delay")? - late;
