@@ -199,5 +199,6 @@ fn handle(
     // The receive of a message without payload is posted again at once (rule C2).
     Receiver::of(guard).recycle(receive);
     guard.note_announced(message);
-    message.hdr.mid == crate::proto::bsdh::Mid::DisConn
+    // The end of the stream cannot be read before the bytes of adverts.
+    message.hdr.mid == crate::proto::bsdh::Mid::DisConn && !guard.conn().adverts.holds()
 }

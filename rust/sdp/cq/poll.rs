@@ -164,13 +164,15 @@ fn wake_reader_if_due(guard: &mut SockGuard<'_>) {
     // Bytes that a waiting reader can take itself, as soon as there are places for the Read.
     let offered = |s: &KBox<Sources>| s.reader.next_untaken() > 0;
     let offered =
-        conn.inq.reader_bytes.is_some() && conn.adverts.sources.as_ref().is_some_and(offered);
-    let readable = conn.inq.readable || offered;
-    conn.inq.readable = false;
-    if readable {
+        conn.inq.has_direct_reader() && conn.adverts.sources.as_ref().is_some_and(offered);
+    if core::mem::replace(&mut conn.inq.readable, false) {
         guard.stats.inc(Counter::WakeReader);
         guard.sk().wake_reader();
         guard.end_deferral_if_due();
+    } else if offered {
+        // Not those who poll: for them there is nothing to read yet.
+        guard.stats.inc(Counter::WakeReader);
+        guard.sk().wake_waiters();
     }
 }
 

@@ -3,14 +3,14 @@
 
 use crate::support::flow::{spawn, Span};
 use crate::support::harness::{
-    expect, expect_eq, expect_errno, expect_errno_of, expect_received, joined, send, skip, tests,
-    Env, Fail, Family, Outcome, QUIET_MS,
+    expect, expect_eq, expect_errno, expect_errno_of, expect_received, joined, receive, send, skip,
+    tests, Env, Fail, Family, Outcome, QUIET_MS,
 };
-use crate::support::sys::{Request, Ring, Sock};
+use crate::support::sys::{Area, Request, Ring, Sock, PAGE};
 use crate::tests::uncopied::inflight::Growth;
 use libc::{
-    ECANCELED, ECONNREFUSED, ECONNRESET, EINPROGRESS, EISCONN, ENOBUFS, EPIPE, ETIME, POLLIN,
-    POLLOUT, POLLRDHUP, SHUT_RD, SHUT_WR, SOL_SOCKET, SO_PROTOCOL, SO_RCVBUF, SO_SNDBUF,
+    ECANCELED, ECONNREFUSED, ECONNRESET, EINPROGRESS, EISCONN, ENOBUFS, EPIPE, ETIME, MSG_DONTWAIT,
+    POLLIN, POLLOUT, POLLRDHUP, SHUT_RD, SHUT_WR, SOL_SOCKET, SO_PROTOCOL, SO_RCVBUF, SO_SNDBUF,
 };
 use std::io;
 use std::thread;
@@ -31,6 +31,7 @@ tests!("uring";
     closed_while_it_receives,
     polls_by_one_request,
     polls_beside_sends,
+    polls_before_the_end,
     sends_more_than_there_is_room,
 );
 
@@ -331,6 +332,42 @@ fn polls_beside_sends(env: &Env) -> Outcome {
         Family::Tcp => Ok(()),
         Family::Sdp => adverts.at_least(4),
     }
+}
+
+/// The end of the stream is not an event as long as bytes before it have to be read from the peer,
+/// and neither is the wake-up of a thread that reads them.
+fn polls_before_the_end(env: &Env) -> Outcome {
+    const ROUNDS: u64 = 10;
+    const LEN: u64 = 1 << 20;
+    for round in 0..ROUNDS {
+        // A ring holds the sockets for which it waits.
+        let mut ring = ring()?;
+        let (one, other) = env.own_pair()?;
+        if env.family == Family::Sdp {
+            // Sends return before the peer has read their memory.
+            one.set_int(SOL_SDP, SDP_ZCOPY_THRESH, 16384)?;
+            one.set_int(SOL_SDP, SDP_ZCOPY_MODE, 3)?;
+        }
+        let poll = ring.poll_all(&other, POLLIN)?;
+        let span = Span::new(env.seed, round * LEN, LEN);
+        // Whole pages: the message with their advert carries no bytes.
+        let mut pages = Area::new(LEN as usize / PAGE)?;
+        pages.bytes(LEN as usize).copy_from_slice(&span.to_vec());
+        one.send_raw(pages.at(0), LEN as usize, 0)?;
+        one.shutdown(SHUT_WR)?;
+        ring.next(poll)?.ok()?;
+        let mut first = [0];
+        let got = other.recv(&mut first, MSG_DONTWAIT);
+        expect(
+            got.is_ok(),
+            format!("an event without bytes in round {round}: {got:?}"),
+        )?;
+        expect_eq(first[0], span.to_vec()[0], "the first byte")?;
+        let rest = Span::new(env.seed, span.offset + 1, LEN - 1);
+        receive(&other, rest)?;
+        expect_eq(other.recv(&mut first, 0)?, 0, "the end")?;
+    }
+    Ok(())
 }
 
 /// A send that waits for room goes on when the peer reads.
