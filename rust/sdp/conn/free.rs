@@ -37,8 +37,10 @@ impl SockGuard<'_> {
         self.free_received();
     }
 
-    /// Frees the bytes that wait to be read.
+    /// Frees the bytes that wait to be read, also those that follow an advert: a Read of the advert
+    /// may still be in flight, and would make them readable.
     pub(crate) fn free_received(&mut self) {
+        self.free_held();
         let glance = &self.sock().glance;
         while let Some((frag, truesize)) =
             self.conn().inq.queue.change(&glance.unread, FragQueue::pop)
@@ -46,6 +48,12 @@ impl SockGuard<'_> {
             drop(frag);
             self.release_receive(truesize);
         }
+    }
+
+    fn free_held(&mut self) {
+        let sources = self.conn().adverts.sources.as_mut();
+        let held = sources.map_or(0, |sources| sources.hold.clear());
+        self.release_receive(held);
     }
 
     /// Frees the bytes that wait to be sent.
@@ -80,12 +88,11 @@ impl SockGuard<'_> {
             }
         });
         sources.reader.abort();
-        let held = sources.hold.clear();
         self.stats.add(Counter::AdvertAborted, aborted);
         if charged > 0 {
             self.sk().wmem_uncharge(charged);
         }
-        self.release_receive(held);
+        self.free_held();
     }
 
     /// Forgets the sink adverts of this side, when the queues are gone.

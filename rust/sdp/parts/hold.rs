@@ -36,6 +36,15 @@ impl Hold {
         self.parts.len()
     }
 
+    /// Makes room for so many more parts.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn reserve(&mut self, parts: usize, flags: Flags) -> Result {
+        Ok(self.parts.reserve(parts, flags)?)
+    }
+
     /// Appends payload.
     ///
     /// # Errors

@@ -78,6 +78,8 @@ impl Receiver<'_> {
         };
         let untaken = sources.reader.untaken_bytes();
         sources.reader.on_cancel()?;
+        // The reason not to wait for a reader was one for these adverts.
+        sources.reader_wait.read_posted(true, true);
         self.inq.urgent.on_cancel(untaken);
         self.sock.stats.inc(Counter::CancelReceived);
         self.drain_hold()

@@ -164,6 +164,12 @@ impl Receiver<'_> {
         };
         let places = self.places_due() + MAX_PARTS;
         self.reserve_unread(places)?;
+        // If messages come while an advert is unread, their payload is held. Received bytes must not
+        // be lost because there is no memory for that in the context of interrupts.
+        let posted = self.link.as_ref().map_or(0, |link| link.posted_parts());
+        if let Some(sources) = &mut self.adverts.sources {
+            sources.hold.reserve(posted + MAX_PARTS, flags)?;
+        }
         if !self.charge(size) {
             return Err(ENOBUFS);
         }
