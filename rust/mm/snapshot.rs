@@ -201,10 +201,11 @@ impl Snapshot {
         snapshot.locked = Some(charge);
         snapshot.protect(&area);
         drop(guard);
+        // Before the snapshot may end, which removes the notes.
+        snapshot.note();
         if of_receives.is_some_and(|watch| !watch.is_alone()) {
             return Err(Reason::NotProtectable.into());
         }
-        snapshot.note();
         let protected = || snapshot.states.iter().filter(|s| s.is_protected()).count();
         trace::protect(base, false, snapshot.pages.len(), protected);
         if let Some((since, watch)) = watch {

@@ -38,7 +38,8 @@ use super::receive::{
 use super::receive_queue::Receives;
 use super::region::{
     RegionId,
-    Regions, //
+    Regions,
+    Released, //
 };
 pub(crate) use super::verbs::Notify;
 use super::verbs::{
@@ -311,6 +312,20 @@ impl Link {
                 rings_if_empty: abilities.driver == Driver::VmwPvrdma,
             },
         })
+    }
+
+    /// Destroys the queues; returns the memory of programs that they used.
+    pub(crate) fn close(self) -> Released {
+        let Self {
+            verbs,
+            regions,
+            domain,
+            ..
+        } = self;
+        drop(verbs);
+        let released = regions.release();
+        drop(domain);
+        released
     }
 
     /// The maximum number of payload fragments of one message.

@@ -187,16 +187,15 @@ pub(super) struct Regions {
 }
 
 impl Drop for Regions {
-    /// The queue pair is gone. All transfers fail before the first of them is given back: giving
-    /// one back takes locks, whose holders may wait for another transfer.
     fn drop(&mut self) {
-        for region in self.places.iter_mut().flatten() {
-            // Unmapping copies bytes out of a bounce buffer now; later it would overwrite new
-            // content of the pages. No key can be used any more.
-            region.table = None;
-            region.memory.conclude();
-        }
+        self.leave_device();
     }
+}
+
+/// The memory of regions that no adapter uses any more. Giving it back may wait for a lock of a page
+/// of a file, as long as a user's file system likes: nothing of the device must wait for it.
+pub(crate) struct Released {
+    _regions: Regions,
 }
 
 /// The maximum number of pages of one region: an adapter's page list takes memory, and the Reads of
@@ -227,6 +226,26 @@ impl Regions {
             iwarp,
             driver: abilities.driver,
         }
+    }
+
+    /// Releases the memory from the device. The queue pair is gone.
+    pub(super) fn release(mut self) -> Released {
+        self.leave_device();
+        Released { _regions: self }
+    }
+
+    /// All transfers fail before the first of them is given back: giving one back takes locks, whose
+    /// holders may wait for another transfer.
+    fn leave_device(&mut self) {
+        for region in self.places.iter_mut().flatten() {
+            region.mr = None;
+            // Unmapping copies bytes out of a bounce buffer now; later it would overwrite new
+            // content of the pages. No key can be used any more.
+            region.table = None;
+            region.memory.conclude();
+        }
+        self.spare = KVec::new();
+        self.for_reads = KVec::new();
     }
 
     pub(super) fn max_pages(&self) -> u32 {

@@ -48,6 +48,7 @@ use crate::rdma::cm::{
     CmId,
     Kind, //
 };
+use crate::rdma::link::Link;
 use crate::sdp::conn::accept_queue::{
     self,
     Place,
@@ -503,7 +504,7 @@ impl Worker<'_> {
             }
             (guard.close_link(), place, nonce)
         };
-        drop(link);
+        let memory = link.map(Link::close);
         drop(place);
         // A child that has ended before it had queues.
         self.cm.counted = None;
@@ -516,6 +517,8 @@ impl Worker<'_> {
             // SAFETY: This is the connection's reference; the running work item has its own.
             unsafe { SdpSock::dec_ref(self.sock.into()) };
         }
+        // After the id, for whose end the removal of its device waits.
+        drop(memory);
     }
 
     /// Called when everything was released: a program may use the socket again from now on. Tasks
