@@ -328,6 +328,11 @@ impl Worker<'_> {
     }
 
     fn set_up_failed(&mut self, why: Error) {
+        let is_removal = |event: &cm::Event| matches!(event.kind, Kind::DeviceRemoval);
+        if self.sock.events.lock().iter().any(is_removal) {
+            // The CM refuses all calls since then.
+            return self.device_removed();
+        }
         if self.sets_up() {
             self.connect_failed(why);
         } else {
@@ -392,7 +397,11 @@ impl Worker<'_> {
         }
         let mut guard = self.sock.lock();
         poll_cq(&mut guard);
-        guard.fail(Event::DeviceRemoved, ENETDOWN);
+        // A stream that has ended in order stays so.
+        let lost = guard.conn().adverts.holds() || guard.conn().adverts.awaits_reads();
+        if guard.conn().state != State::Draining || lost {
+            guard.fail(Event::DeviceRemoved, ENETDOWN);
+        }
         drop(guard);
         self.teardown();
     }
