@@ -202,6 +202,15 @@ def programs_that_cannot_be_helped(bench: Bench) -> None:
 
 
 @test(machines=1, core=("stock",))
+def keeps_sigpipe(bench: Bench) -> None:
+    """A program that is started with SIGPIPE ignored, as services are, still ignores it."""
+    shown = "sdpctl run -- grep SigIgn /proc/self/status"
+    for trap, ignored in (("", 0), ("trap '' PIPE; ", 1)):
+        said = bench.a.check(trap + shown)
+        expect(int(said.split()[-1], 16) >> 12 & 1 == ignored, said)
+
+
+@test(machines=1, core=("stock",))
 def bad_rules_are_refused(bench: Bench) -> None:
     vm = bench.a
     for rules, words in (("use sdp", "line 1: it is not"), ("\n# x\nuse any server * *:*", "line 3: `any`"),

@@ -86,6 +86,15 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fail> {
         .env(environment::RULES, rules)
         .env(environment::REQUIRE, flag(args.require))
         .env(environment::VERBOSE, flag(args.verbose));
+    // The standard library sets SIGPIPE to its default for programs. A service that ignores it would
+    // die of a send to a peer that has closed.
+    let restore = || {
+        // SAFETY: Neither this program nor a program before exec() has a handler of SIGPIPE.
+        unsafe { crate::restore_sigpipe() };
+        Ok(())
+    };
+    // SAFETY: The function makes one system call.
+    unsafe { command.pre_exec(restore) };
     // exec() returns only on error.
     Ok(failed(&command.exec()))
 }
