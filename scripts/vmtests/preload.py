@@ -286,13 +286,20 @@ def names_the_kind_of_the_server(bench: Bench) -> None:
 
 
 REFUSED = """
-import socket
+import array, socket, struct
 s = socket.socket()
 s.setsockopt({option})
 print(s.connect_ex(("{host}", {port})))
 """
 # linux/in.h: IPPROTO_IP and IP_MINTTL, which Python does not know.
 MINTTL = "0, 21"
+# IP_OPTIONS: four times "no operation".
+IP_OPTIONS = "0, 4, bytes([1] * 4)"
+# SO_ATTACH_FILTER: a program with one instruction, which takes all packets.
+FILTER = '1, 26, struct.pack("HL", 1, (code := array.array("Q", [0xffff00000006])).buffer_info()[0])'
+# TCP_SAVE_SYN, and TCP_MD5SIG with a key for another peer.
+SAVE_SYN = "6, 27, 1"
+MD5 = '6, 14, struct.pack("H2x4s120xBBHI80s", 2, socket.inet_aton("10.9.9.9"), 0, 0, 3, 0, b"key")'
 
 
 @test(machines=1, core=("stock",))
@@ -307,9 +314,11 @@ def options_that_sdp_refuses(bench: Bench) -> None:
     with server_of(bench, vm, port):
         said = client("", "1, socket.SO_MARK, 42")
         expect(f"has to connect to {here}:{port} by TCP: {refused}" in said and said.endswith("\n0"), said)
-        for option in ("1, socket.SO_MARK, 42", f"{MINTTL}, 255"):
+        for option in ("1, socket.SO_MARK, 42", f"{MINTTL}, 255", IP_OPTIONS, FILTER, MD5):
             said = client("--require", option)
             expect(f"cannot connect to {here}:{port} by SDP: {refused}" in said and said.endswith("\n95"), said)
+        said = client("--require", SAVE_SYN)
+        expect("Protocol not available" in said and said.endswith("\n92"), said)
     with server_of(bench, vm, port, IPPROTO_SDP):
         for option in ("1, socket.SO_MARK, 0", f"{MINTTL}, 0"):
             said = client("--require", option)
@@ -493,7 +502,7 @@ def the_suite_inside(bench: Bench) -> None:
     Only the library in the program is tested here, so the debug kernel would find nothing more.
     """
     before = bench.stats(bench.a)
-    groups = "data/ urgent/ blocking/ poll/ listen/ connect/ options/"
+    groups = "data/ urgent/ blocking/ poll/ listen/ connect/ options/ events/signals_name_their_event"
     command = bench.selftest(groups).replace("--family sdp", "--family tcp")
     job = bench.a.spawn(command.replace("exec ", "exec sdpctl run --require -- "))
     bench.finish(job, 300)

@@ -5,13 +5,13 @@
 //! A socket stays a TCP socket until the program calls connect() or listen(): then the rules select
 //! TCP or SDP. If the rules select SDP, an SDP socket gets the options, the flags and the
 //! address of the program's socket, and replaces it at its descriptor. bind() checks whether a
-//! server could have the port with SDP as well. Besides these functions, epoll_ctl() and
-//! getsockopt() are intercepted, the latter for reports to the user. Sockets that are not fresh TCP
+//! server could have the port with SDP as well. Besides these functions, epoll_ctl(), setsockopt()
+//! and getsockopt() are intercepted, the latter for reports to the user. Sockets that are not fresh TCP
 //! sockets or match no rule are passed on unchanged.
 
-mod chosen;
 mod config;
 mod failed;
+mod noted;
 mod sock;
 mod twin;
 mod watched;
@@ -36,7 +36,11 @@ use libc::{
 
 use crate::config::Config;
 use crate::failed::Kind;
-use crate::sock::RawAddr;
+use crate::noted::noted;
+use crate::sock::{
+    File,
+    RawAddr, //
+};
 use crate::twin::Twin;
 use rules::{
     Role,
@@ -57,10 +61,11 @@ static HAD_DEVICES: AtomicBool = AtomicBool::new(false);
 #[used]
 #[link_section = ".init_array"]
 static AT_LOAD: extern "C" fn() = {
-    extern "C" fn look_for_devices() {
+    extern "C" fn prepare() {
         HAD_DEVICES.store(sees_devices(), Ordering::Relaxed);
+        noted::lock_during_forks();
     }
-    look_for_devices
+    prepare
 };
 
 fn has_devices() -> bool {
@@ -103,7 +108,7 @@ pub unsafe extern "C" fn bind(fd: c_int, addr: *const sockaddr, len: socklen_t) 
         }
     };
     if let (0, Some((_, _, at))) = (ret, &at) {
-        chosen::note(fd, at.port() == 0);
+        noted().chosen_ports.note(fd, at.port() == 0);
         sock::answer(Ok(0), before);
     }
     ret
@@ -272,7 +277,7 @@ fn by_sdp(fd: RawFd, to: &Addressee) -> Way {
             config.tell(|| format!("connects to {at} by TCP: a rule says so, or none fits"));
             return Way::Tcp { is_refused: false };
         }
-        transport => transport == Transport::Both,
+        transport => transport == Transport::Both && !config.require,
     };
     let instead = |e| match instead(config, e, || format!("connect to {at}")) {
         Some(result) => Way::Sdp(result),
@@ -283,7 +288,8 @@ fn by_sdp(fd: RawFd, to: &Addressee) -> Way {
         Err(e) => return instead(e),
     };
     let mut result = sock::connect(twin.as_raw_fd(), &to.raw);
-    if both && errno_of(&result) == Some(libc::EINPROGRESS) {
+    // A blocking connect() has already waited, as long as SO_SNDTIMEO allows.
+    if both && errno_of(&result) == Some(libc::EINPROGRESS) && sock::is_nonblocking(fd) {
         result = sock::decided(twin.as_raw_fd(), BOTH_WAIT_MS);
     }
     match (errno_of(&result), result) {
@@ -298,7 +304,7 @@ fn by_sdp(fd: RawFd, to: &Addressee) -> Way {
         }
         // No RDMA device leads to the peer.
         (Some(libc::ENODEV | libc::EADDRNOTAVAIL), Err(e)) => instead(e),
-        (Some(errno), Err(e)) if both && !config.require => {
+        (Some(errno), Err(e)) if both => {
             config.tell(|| format!("connects to {at} by TCP: SDP fails: {e}"));
             let is_refused = failed::is_of_peer(errno);
             Way::Tcp { is_refused }
@@ -399,7 +405,7 @@ fn bind_unbound(fd: RawFd, family: c_int, at: &SocketAddr) -> io::Result<bool> {
     let any = RawAddr::local(fd)?;
     let is_bound = bind_to_free_port(fd, family, &any, at, || sock::bind(fd, &any));
     if is_bound {
-        chosen::note(fd, true);
+        noted().chosen_ports.note(fd, true);
     }
     Ok(is_bound)
 }
@@ -415,7 +421,7 @@ fn serve_both(
     let listen = || {
         if at.port() == 0 && !bind_unbound(fd, family, at)? {
             sock::bind(fd, &RawAddr::local(fd)?)?;
-            chosen::note(fd, true);
+            noted().chosen_ports.note(fd, true);
         }
         // If the TCP socket cannot listen, the caller's listen() reports the error.
         listen_for(fd, backlog)?;
@@ -479,22 +485,45 @@ pub unsafe extern "C" fn epoll_ctl(
     fd: c_int,
     event: *mut epoll_event,
 ) -> c_int {
+    let before = sock::errno();
+    let file = match op {
+        libc::EPOLL_CTL_ADD if twin::fresh(fd).is_some() => File::of(fd).ok(),
+        libc::EPOLL_CTL_MOD => watched::file_of(epoll, fd),
+        _ => None,
+    };
+    sock::answer(Ok(0), before);
     // SAFETY: The caller's arguments, unchanged.
     let ret = unsafe { (sock::real().epoll_ctl)(epoll, op, fd, event) };
     if ret == 0 {
-        let before = sock::errno();
-        match op {
-            libc::EPOLL_CTL_ADD if twin::fresh(fd).is_some() => {
-                // SAFETY: The call succeeded, so the kernel has read the event.
-                watched::note(epoll, fd, unsafe { event.read_unaligned() });
-            }
-            libc::EPOLL_CTL_MOD if watched::is_noted(epoll, fd) => {
-                // SAFETY: As above.
-                watched::note(epoll, fd, unsafe { event.read_unaligned() });
-            }
-            libc::EPOLL_CTL_DEL => watched::forget(epoll, fd),
-            _ => {}
+        match file {
+            // SAFETY: The call succeeded, so the kernel has read the event.
+            Some(file) => watched::note(epoll, fd, file, unsafe { event.read_unaligned() }),
+            None if op == libc::EPOLL_CTL_DEL => watched::forget(epoll, fd),
+            None => {}
         }
+        sock::answer(Ok(0), before);
+    }
+    ret
+}
+
+/// setsockopt(2). Records options that cannot be read back.
+///
+/// # Safety
+///
+/// As for the C library's.
+#[cfg_attr(not(test), no_mangle)]
+pub unsafe extern "C" fn setsockopt(
+    fd: c_int,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) -> c_int {
+    // SAFETY: The caller's arguments, unchanged.
+    let ret = unsafe { (sock::real().setsockopt)(fd, level, name, value, len) };
+    if ret == 0 && twin::is_unreadable(level, name) {
+        let before = sock::errno();
+        noted().unreadable_options.note(fd, true);
         sock::answer(Ok(0), before);
     }
     ret

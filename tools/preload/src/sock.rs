@@ -25,6 +25,7 @@ use std::os::fd::{
     OwnedFd,
     RawFd, //
 };
+use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::time::{
     Duration,
@@ -44,6 +45,8 @@ pub(crate) struct Real {
     pub(crate) listen: unsafe extern "C" fn(c_int, c_int) -> c_int,
     pub(crate) getsockopt:
         unsafe extern "C" fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int,
+    pub(crate) setsockopt:
+        unsafe extern "C" fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int,
     pub(crate) epoll_ctl: unsafe extern "C" fn(c_int, c_int, c_int, *mut epoll_event) -> c_int,
 }
 
@@ -80,6 +83,10 @@ pub(crate) fn real() -> &'static Real {
                     *mut c_void,
                     unsafe extern "C" fn(c_int, c_int, c_int, *mut c_void, *mut socklen_t) -> c_int,
                 >(next(c"getsockopt")),
+                setsockopt: transmute::<
+                    *mut c_void,
+                    unsafe extern "C" fn(c_int, c_int, c_int, *const c_void, socklen_t) -> c_int,
+                >(next(c"setsockopt")),
                 epoll_ctl: transmute::<
                     *mut c_void,
                     unsafe extern "C" fn(c_int, c_int, c_int, *mut epoll_event) -> c_int,
@@ -202,9 +209,54 @@ pub(crate) fn get(fd: RawFd, level: c_int, name: c_int) -> io::Result<Value> {
 
 pub(crate) fn set(fd: RawFd, level: c_int, name: c_int, value: &Value) -> io::Result<()> {
     let len = value.len as socklen_t;
+    let from = value.bytes.as_ptr().cast();
     // SAFETY: The value has `len` bytes.
-    let ret = unsafe { libc::setsockopt(fd, level, name, value.bytes.as_ptr().cast(), len) };
+    let ret = unsafe { (real().setsockopt)(fd, level, name, from, len) };
     result(ret).map(drop)
+}
+
+/// Whether packets to the socket pass a filter (socket(7), SO_ATTACH_FILTER).
+pub(crate) fn has_filter(fd: RawFd) -> bool {
+    // linux/socket.h: SO_GET_FILTER. The length counts instructions: with 0, the call tells how many
+    // there are.
+    let name = libc::SO_ATTACH_FILTER;
+    let mut len: socklen_t = 0;
+    // SAFETY: The buffer has no bytes.
+    let ret = unsafe { (real().getsockopt)(fd, libc::SOL_SOCKET, name, null_mut(), &raw mut len) };
+    // A filter in eBPF cannot be read.
+    let is_ebpf = || errno() == libc::EACCES;
+    (ret == 0 && len > 0) || (ret == -1 && is_ebpf())
+}
+
+/// Whether calls on the socket do not wait.
+pub(crate) fn is_nonblocking(fd: RawFd) -> bool {
+    // SAFETY: The command returns an integer.
+    let flags = result(unsafe { libc::fcntl(fd, libc::F_GETFL) });
+    flags.is_ok_and(|flags| flags & libc::O_NONBLOCK != 0)
+}
+
+/// The process or thread that gets the signals of a socket, as fcntl(2) has it (F_SETOWN_EX).
+#[repr(C)]
+pub(crate) struct Owner {
+    kind: c_int,
+    pub(crate) pid: libc::pid_t,
+}
+
+impl Owner {
+    const F_SETOWN_EX: c_int = 15;
+    const F_GETOWN_EX: c_int = 16;
+
+    pub(crate) fn of(fd: RawFd) -> io::Result<Self> {
+        let mut owner = Self { kind: 0, pid: 0 };
+        // SAFETY: The command writes such a value.
+        result(unsafe { libc::fcntl(fd, Self::F_GETOWN_EX, &raw mut owner) })?;
+        Ok(owner)
+    }
+
+    pub(crate) fn set(&self, fd: RawFd) -> io::Result<()> {
+        // SAFETY: The command reads such a value.
+        result(unsafe { libc::fcntl(fd, Self::F_SETOWN_EX, &raw const *self) }).map(drop)
+    }
 }
 
 /// The bind() of the C library.

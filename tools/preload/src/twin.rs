@@ -18,16 +18,15 @@ use uapi::socket::{
     SOL_SDP, //
 };
 
+use crate::noted::noted;
 use crate::sock::{
     self,
     File,
+    Owner,
     RawAddr,
     Value, //
 };
-use crate::{
-    chosen,
-    watched, //
-};
+use crate::watched;
 
 /// linux/tcp.h: the first byte of TCP_INFO of a socket that is not connected or listening.
 const TCP_CLOSE: u8 = 7;
@@ -37,6 +36,13 @@ const SNDBUF_LOCK: c_int = 1;
 const RCVBUF_LOCK: c_int = 2;
 /// linux/in.h
 const IP_LOCAL_PORT_RANGE: c_int = 51;
+/// asm-generic/socket.h: the forms with 64 bits of SO_TIMESTAMP, SO_TIMESTAMPNS, SO_TIMESTAMPING.
+const SO_TIMESTAMP_NEW: c_int = 63;
+const SO_TIMESTAMPNS_NEW: c_int = 64;
+const SO_TIMESTAMPING_NEW: c_int = 65;
+/// asm-generic/fcntl.h: the signal that a socket sends to its owner.
+const F_SETSIG: c_int = 10;
+const F_GETSIG: c_int = 11;
 
 /// Options that are copied if the program has changed them.
 const OPTIONS: &[(c_int, c_int)] = &[
@@ -49,7 +55,12 @@ const OPTIONS: &[(c_int, c_int)] = &[
     (libc::SOL_SOCKET, libc::SO_MARK),
     (libc::SOL_SOCKET, libc::SO_DONTROUTE),
     (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE),
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMP),
+    (libc::SOL_SOCKET, SO_TIMESTAMP_NEW),
+    (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS),
+    (libc::SOL_SOCKET, SO_TIMESTAMPNS_NEW),
     (libc::SOL_SOCKET, libc::SO_TIMESTAMPING),
+    (libc::SOL_SOCKET, SO_TIMESTAMPING_NEW),
     (libc::SOL_SOCKET, libc::SO_BUSY_POLL),
     (libc::SOL_SOCKET, libc::SO_BINDTODEVICE),
     (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
@@ -57,6 +68,7 @@ const OPTIONS: &[(c_int, c_int)] = &[
     (libc::SOL_SOCKET, libc::SO_RCVLOWAT),
     (libc::SOL_SOCKET, libc::SO_PEEK_OFF),
     (libc::SOL_SOCKET, libc::SO_ZEROCOPY),
+    (libc::IPPROTO_IP, libc::IP_OPTIONS),
     (libc::IPPROTO_IP, libc::IP_TOS),
     (libc::IPPROTO_IP, libc::IP_TTL),
     (libc::IPPROTO_IP, libc::IP_MINTTL),
@@ -65,6 +77,10 @@ const OPTIONS: &[(c_int, c_int)] = &[
     (libc::IPPROTO_IP, libc::IP_TRANSPARENT),
     (libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT),
     (libc::IPPROTO_IP, IP_LOCAL_PORT_RANGE),
+    (libc::IPPROTO_IPV6, libc::IPV6_HOPOPTS),
+    (libc::IPPROTO_IPV6, libc::IPV6_RTHDR),
+    (libc::IPPROTO_IPV6, libc::IPV6_RTHDRDSTOPTS),
+    (libc::IPPROTO_IPV6, libc::IPV6_DSTOPTS),
     (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY),
     (libc::IPPROTO_IPV6, libc::IPV6_UNICAST_HOPS),
     (libc::IPPROTO_IPV6, libc::IPV6_MINHOPCOUNT),
@@ -84,7 +100,31 @@ const OPTIONS: &[(c_int, c_int)] = &[
     (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
     (libc::IPPROTO_TCP, libc::TCP_INQ),
     (libc::IPPROTO_TCP, libc::TCP_FASTOPEN),
+    (libc::IPPROTO_TCP, libc::TCP_SAVE_SYN),
 ];
+
+/// linux/in.h, linux/in6.h, linux/tcp.h
+const IP_IPSEC_POLICY: c_int = 16;
+const IP_XFRM_POLICY: c_int = 17;
+const IPV6_IPSEC_POLICY: c_int = 34;
+const IPV6_XFRM_POLICY: c_int = 35;
+const TCP_MD5SIG_EXT: c_int = 32;
+const TCP_AO_ADD_KEY: c_int = 38;
+
+/// Whether the option cannot be read back, and is one on which a program relies and that SDP
+/// refuses: the choice of a listener by a program in BPF, encryption and authentication.
+pub(crate) fn is_unreadable(level: c_int, name: c_int) -> bool {
+    match level {
+        libc::SOL_SOCKET => matches!(
+            name,
+            libc::SO_ATTACH_REUSEPORT_CBPF | libc::SO_ATTACH_REUSEPORT_EBPF
+        ),
+        libc::IPPROTO_IP => matches!(name, IP_IPSEC_POLICY | IP_XFRM_POLICY),
+        libc::IPPROTO_IPV6 => matches!(name, IPV6_IPSEC_POLICY | IPV6_XFRM_POLICY),
+        libc::IPPROTO_TCP => matches!(name, libc::TCP_MD5SIG | TCP_MD5SIG_EXT | TCP_AO_ADD_KEY),
+        _ => false,
+    }
+}
 
 /// The family of a TCP socket that is neither listening nor connected nor connecting.
 pub(crate) fn fresh(fd: RawFd) -> Option<c_int> {
@@ -210,6 +250,10 @@ impl Twin {
     }
 
     fn take_options(&self, family: c_int) -> io::Result<()> {
+        let has_unreadable = noted().unreadable_options.contains(self.tcp);
+        if has_unreadable || sock::has_filter(self.fd) {
+            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        }
         // Options that differ from a new TCP socket were set by the program.
         let new = sock::open(family)?;
         for &(level, name) in OPTIONS {
@@ -225,12 +269,19 @@ impl Twin {
             };
             if wanted != usual {
                 let set = sock::set(self.as_raw_fd(), level, name, &wanted);
-                // SDP refuses an option with EOPNOTSUPP if the program would rely on it. Without
-                // SO_ZEROCOPY, the program would wait for notifications that never come. Other
-                // errors are ignored, for example if the program has dropped a capability.
+                // SDP refuses an option with EOPNOTSUPP if the program would rely on it, or does not
+                // have it. Without SO_ZEROCOPY, the program would wait for notifications that never
+                // come. Other errors are ignored, for example if the program has dropped a
+                // capability.
                 let is_zerocopy = (level, name) == (libc::SOL_SOCKET, libc::SO_ZEROCOPY);
                 match set {
-                    Err(e) if is_zerocopy || e.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+                    Err(e)
+                        if is_zerocopy
+                            || matches!(
+                                e.raw_os_error(),
+                                Some(libc::EOPNOTSUPP | libc::ENOPROTOOPT)
+                            ) =>
+                    {
                         return Err(e);
                     }
                     _ => {}
@@ -255,13 +306,16 @@ impl Twin {
     fn take_flags(&self) -> io::Result<()> {
         // SAFETY: These commands take and return integers.
         unsafe {
-            let flags = sock::result(libc::fcntl(self.fd, libc::F_GETFL))?;
+            // The kernel remembers the descriptor at which O_ASYNC is set, and tells it with each
+            // signal: so replace() sets it.
+            let flags = sock::result(libc::fcntl(self.fd, libc::F_GETFL))? & !libc::O_ASYNC;
             sock::result(libc::fcntl(self.as_raw_fd(), libc::F_SETFL, flags))?;
-            // The owner receives SIGIO and SIGURG.
-            let owner = libc::fcntl(self.fd, libc::F_GETOWN);
-            if !matches!(owner, 0 | -1) {
-                libc::fcntl(self.as_raw_fd(), libc::F_SETOWN, owner);
-            }
+            let signal = sock::result(libc::fcntl(self.fd, F_GETSIG))?;
+            sock::result(libc::fcntl(self.as_raw_fd(), F_SETSIG, signal))?;
+        }
+        let owner = Owner::of(self.fd)?;
+        if owner.pid != 0 {
+            owner.set(self.as_raw_fd())?;
         }
         Ok(())
     }
@@ -272,7 +326,7 @@ impl Twin {
             |addr: &std::net::SocketAddr| addr.port() != 0 || !addr.ip().is_unspecified();
         match local.parse().filter(is_bound) {
             None => Ok(()),
-            Some(addr) if addr.port() != 0 && chosen::by_kernel(self.tcp) => {
+            Some(addr) if addr.port() != 0 && noted().chosen_ports.contains(self.tcp) => {
                 self.have_chosen(&local, addr.port())
             }
             Some(_) => self.bind(&local),
@@ -304,19 +358,22 @@ impl Twin {
         if File::of(self.fd)? != self.tcp {
             return Err(io::Error::from_raw_os_error(libc::EBADF));
         }
-        let watches = watched::take(self.fd);
+        // SAFETY: The command returns an integer.
+        let flags = sock::result(unsafe { libc::fcntl(self.fd, libc::F_GETFL) })?;
         // SAFETY: Both are descriptors of the program; the old file is closed as by dup2().
-        let replaced = unsafe {
-            sock::result(libc::fcntl(self.fd, libc::F_GETFD)).and_then(|flags| {
-                let keep = match flags & libc::FD_CLOEXEC != 0 {
-                    true => libc::O_CLOEXEC,
-                    false => 0,
-                };
-                sock::result(libc::dup3(self.as_raw_fd(), self.fd, keep))
-            })
-        };
-        watched::put(self.fd, &watches);
-        replaced.map(drop)
+        watched::keep_during(self.fd, || unsafe {
+            let of_descriptor = sock::result(libc::fcntl(self.fd, libc::F_GETFD))?;
+            let keep = match of_descriptor & libc::FD_CLOEXEC != 0 {
+                true => libc::O_CLOEXEC,
+                false => 0,
+            };
+            sock::result(libc::dup3(self.as_raw_fd(), self.fd, keep))
+        })?;
+        if flags & libc::O_ASYNC != 0 {
+            // SAFETY: The command takes an integer.
+            sock::result(unsafe { libc::fcntl(self.fd, libc::F_SETFL, flags) })?;
+        }
+        Ok(())
     }
 }
 

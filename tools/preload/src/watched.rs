@@ -4,14 +4,10 @@
 //! replacement must be added.
 
 use std::os::fd::RawFd;
-use std::sync::{
-    Mutex,
-    MutexGuard,
-    PoisonError, //
-};
 
 use libc::epoll_event;
 
+use crate::noted::noted;
 use crate::sock::{
     self,
     File, //
@@ -26,43 +22,47 @@ pub(crate) struct Watch {
     event: epoll_event,
 }
 
-static WATCHES: Mutex<Vec<Watch>> = Mutex::new(Vec::new());
-
-fn watches() -> MutexGuard<'static, Vec<Watch>> {
-    WATCHES.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Records that a socket was added to an epoll set, or that its events were modified.
-pub(crate) fn note(epoll: RawFd, fd: RawFd, event: epoll_event) {
-    let Ok(file) = File::of(fd) else { return };
-    let mut all = watches();
-    all.retain(|w| (w.epoll, w.fd) != (epoll, fd));
-    all.push(Watch {
+/// Records that a socket was added to an epoll set, or that its events were modified. `file` was the
+/// descriptor's socket before; if another thread has replaced it meanwhile, the replacement is added
+/// to the set instead.
+pub(crate) fn note(epoll: RawFd, fd: RawFd, file: File, event: epoll_event) {
+    let watch = Watch {
         epoll,
         fd,
         file,
         event,
-    });
+    };
+    let all = &mut noted().watches;
+    if File::of(fd).is_ok_and(|now| now == file) {
+        all.retain(|w| (w.epoll, w.fd) != (epoll, fd));
+        all.push(watch);
+    } else {
+        add(&watch);
+    }
 }
 
-/// Whether the socket is recorded for this epoll set.
-pub(crate) fn is_noted(epoll: RawFd, fd: RawFd) -> bool {
-    watches().iter().any(|w| (w.epoll, w.fd) == (epoll, fd))
+/// The socket that is recorded for this epoll set and descriptor.
+pub(crate) fn file_of(epoll: RawFd, fd: RawFd) -> Option<File> {
+    let all = &noted().watches;
+    let watch = all.iter().find(|w| (w.epoll, w.fd) == (epoll, fd));
+    watch.map(|w| w.file)
 }
 
 /// Removes the record of a socket that was removed from an epoll set.
 pub(crate) fn forget(epoll: RawFd, fd: RawFd) {
-    watches().retain(|w| (w.epoll, w.fd) != (epoll, fd));
+    let all = &mut noted().watches;
+    all.retain(|w| (w.epoll, w.fd) != (epoll, fd));
 }
 
-/// Removes the descriptor's socket from all epoll sets and returns them. An epoll that was closed
-/// and whose descriptor was reused does not contain the socket and is left out.
-pub(crate) fn take(fd: RawFd) -> Vec<Watch> {
+/// Has `replace` replace the descriptor's socket, and keeps the descriptor in its epoll sets. An
+/// epoll that was closed and whose descriptor was reused does not contain the socket and is left
+/// out.
+pub(crate) fn keep_during<T>(fd: RawFd, replace: impl FnOnce() -> T) -> T {
     let file = File::of(fd).ok();
-    let mut all = watches();
+    // Until the end, so that a thread that adds the socket meanwhile sees that it was replaced.
+    let all = &mut noted().watches;
     let mut taken: Vec<Watch> = all.iter().filter(|w| w.fd == fd).copied().collect();
     all.retain(|w| w.fd != fd);
-    drop(all);
     taken.retain(|w| {
         if Some(w.file) != file {
             return false;
@@ -73,16 +73,19 @@ pub(crate) fn take(fd: RawFd) -> Vec<Watch> {
             unsafe { (sock::real().epoll_ctl)(w.epoll, libc::EPOLL_CTL_DEL, fd, &raw mut event) };
         ret == 0
     });
-    taken
+    let replaced = replace();
+    for watch in &taken {
+        add(watch);
+    }
+    replaced
 }
 
-/// Adds the descriptor's new socket to the epoll sets with the same events.
-pub(crate) fn put(fd: RawFd, taken: &[Watch]) {
-    for watch in taken {
-        let mut event = watch.event;
-        // SAFETY: The event is valid. The call fails harmlessly if the epoll was closed meanwhile.
-        unsafe {
-            (sock::real().epoll_ctl)(watch.epoll, libc::EPOLL_CTL_ADD, fd, &raw mut event);
-        }
+/// Adds the descriptor's present socket to the epoll set with the same events.
+fn add(watch: &Watch) {
+    let mut event = watch.event;
+    // SAFETY: The event is valid. The call fails harmlessly if the epoll was closed meanwhile, or
+    // has the socket.
+    unsafe {
+        (sock::real().epoll_ctl)(watch.epoll, libc::EPOLL_CTL_ADD, watch.fd, &raw mut event);
     }
 }

@@ -3,6 +3,7 @@
 
 use super::checked;
 use std::io;
+use std::os::fd::RawFd;
 
 /// The side of fork() on which a process is.
 pub(crate) enum Fork {
@@ -158,21 +159,31 @@ pub(crate) fn block_signal(signal: i32) -> io::Result<()> {
     change_mask(libc::SIG_BLOCK, signal)
 }
 
-/// Waits for a blocked signal; returns its `si_code`, or `None` if there is none in time.
-pub(crate) fn wait_signal(signal: i32, timeout_ms: i64) -> io::Result<Option<i32>> {
+/// Waits for a blocked signal of a descriptor; returns its `si_code` and `si_fd`, or `None` if there
+/// is none in time.
+pub(crate) fn wait_signal(signal: i32, timeout_ms: i64) -> io::Result<Option<(i32, RawFd)>> {
+    // The place of `si_fd` in a `siginfo_t` of SIGPOLL, in integers: behind `si_signo`, `si_errno`,
+    // `si_code`, padding and the long `si_band`.
+    const SI_FD: usize = 6;
     let limit = libc::timespec {
         tv_sec: timeout_ms / 1000,
         tv_nsec: timeout_ms % 1000 * 1_000_000,
     };
-    // SAFETY: an all-zero set is empty and valid, and so is `info`; all live across the calls.
+    // SAFETY: an all-zero set is empty and valid, and so is `info`; all live across the calls. `info`
+    // has 32 integers.
     let got = unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         checked(libc::sigaddset(&mut set, signal))?;
         let mut info: libc::siginfo_t = std::mem::zeroed();
-        checked(libc::sigtimedwait(&set, &mut info, &limit)).map(|_| info.si_code)
+        checked(libc::sigtimedwait(&set, &mut info, &limit)).map(|_| {
+            (
+                info.si_code,
+                (&raw const info).cast::<i32>().add(SI_FD).read(),
+            )
+        })
     };
     match got {
-        Ok(code) => Ok(Some(code)),
+        Ok(told) => Ok(Some(told)),
         Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => Ok(None),
         Err(e) => Err(e),
     }

@@ -7,10 +7,11 @@ use crate::support::harness::{
     readable_bytes, receive, tests, Env, Outcome,
 };
 use crate::support::peer::Work;
-use crate::support::sys;
+use crate::support::sys::{self, Sock};
 use crate::tests::connecting::connect::full_listener;
 use libc::{EALREADY, EINTR, MSG_FASTOPEN, MSG_NOSIGNAL, POLLOUT, SIGALRM};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -345,9 +346,10 @@ fn signals_name_their_event(env: &Env) -> Outcome {
     let signal = libc::SIGRTMIN();
     sys::block_signal(signal)?;
     // One event may cause several signals; an end is also something to read.
-    let told = |code, what| -> Outcome {
-        expect_eq(sys::wait_signal(signal, 20_000)?, Some(code), what)?;
-        while let Some(next) = sys::wait_signal(signal, 100)? {
+    let told = |sock: &Sock, code, what| -> Outcome {
+        let fd = sock.as_raw_fd();
+        expect_eq(sys::wait_signal(signal, 20_000)?, Some((code, fd)), what)?;
+        while let Some((next, _)) = sys::wait_signal(signal, 100)? {
             expect(
                 [code, POLL_IN].contains(&next),
                 format!("{what}: then {next}"),
@@ -362,10 +364,10 @@ fn signals_name_their_event(env: &Env) -> Outcome {
     let (sock, _) = listener.accept()?;
     sock.set_async_signal(signal)?;
     remote.send(Span::new(env.seed, 0, 5), 0)?;
-    told(POLL_IN, "bytes")?;
+    told(&sock, POLL_IN, "bytes")?;
     receive(&sock, Span::new(env.seed, 0, 5))?;
     remote.shutdown(libc::SHUT_WR)?;
-    told(POLL_IN, "the end of the peer's half")?;
+    told(&sock, POLL_IN, "the end of the peer's half")?;
     sock.close()?;
 
     let (sock, remote) = env.pair()?;
@@ -373,19 +375,19 @@ fn signals_name_their_event(env: &Env) -> Outcome {
     expect_eq(remote.recv(1, 0)?, Vec::new(), "the end")?;
     sock.set_async_signal(signal)?;
     remote.close()?;
-    told(POLL_HUP, "the end of both halves")?;
+    told(&sock, POLL_HUP, "the end of both halves")?;
 
     let (sock, remote) = env.pair()?;
     sock.set_async_signal(signal)?;
     remote.reset()?;
-    told(POLL_ERR, "a reset")?;
+    told(&sock, POLL_ERR, "a reset")?;
 
     let (server, addr) = env.remote_listener(1)?;
     let sock = env.socket()?;
     sock.set_async_signal(signal)?;
     sock.set_nonblocking(true)?;
     expect_errno(sock.connect(&addr), libc::EINPROGRESS, "connect")?;
-    told(POLL_OUT, "a connection")?;
+    told(&sock, POLL_OUT, "a connection")?;
     drop(server);
     Ok(())
 }
