@@ -108,14 +108,15 @@ impl<'a> Net<'a> {
         unsafe { bindings::net_tcp_syn_retries(self.net.cast()) }
     }
 
-    /// How long a closed TCP socket waits for its peer, in seconds (net.ipv4.tcp_fin_timeout).
+    /// How long a closed TCP socket waits for its peer, in seconds (net.ipv4.tcp_fin_timeout). The
+    /// sysctl also accepts negative values, which are 0 here.
     pub(crate) fn fin_timeout_s(self) -> i32 {
         // SAFETY: The namespace is valid.
         let ms = unsafe {
             let jiffies = bindings::net_tcp_fin_timeout(self.net.cast());
-            kernel::bindings::jiffies64_to_msecs(jiffies as u64)
+            kernel::bindings::jiffies64_to_msecs(jiffies.max(0) as u64)
         };
-        (ms / 1000) as i32
+        i32::try_from(ms / 1000).unwrap_or(i32::MAX)
     }
 
     /// The longest backlog (net.core.somaxconn).

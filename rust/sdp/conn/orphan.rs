@@ -30,7 +30,9 @@ impl SockGuard<'_> {
             lifetime.fin_timer = true;
             // There is nothing left for the peer to take.
             lifetime.orphan_rest = Rest::new(0);
-            self.start_timer(Alarm::Timeout, u32::try_from(seconds).unwrap_or(0) * 1000);
+            // The sysctl has no limits.
+            let ms = u32::try_from(seconds).map_or(0, |seconds| seconds.saturating_mul(1000));
+            self.start_timer(Alarm::Timeout, ms);
         }
     }
 }
