@@ -73,8 +73,8 @@ counters! {
     RequestWithdrawn => "request_withdrawn",
     /// Requests that found the backlog full, and waited for a place.
     RequestWaited => "request_waited",
-    /// Requests dropped, so that the peer tries again: the backlog was full, and as many requests
-    /// already waited.
+    /// Requests dropped, so that the peer tries again, because the backlog was full and no more
+    /// requests may wait; or refused, because they have waited too long, or on iWARP.
     DroppedBacklogFull => "dropped_backlog_full",
     /// Half-open connections ended because others wanted their places in a full backlog, or in the
     /// limits of connections.

@@ -77,9 +77,10 @@ const RESOLVE_MS: u32 = 2000;
 /// this side gave up earlier, a late reply would still give the peer its connection, and the peer
 /// would wait for a program that never gets it.
 pub(super) const HANDSHAKE_MS: u32 = 20_000;
-/// How long the CM of InfiniBand repeats a request without an answer: 15 times after 4.3 seconds
-/// each (`CMA_MAX_CM_RETRIES`, `CMA_CM_RESPONSE_TIMEOUT`).
-pub(super) const REPEATS_FOR_MS: u32 = 70_000;
+/// How long a request may wait for a place in a listener's backlog: longer than connect() waits by
+/// default, which is 127 s as with TCP (`tcp_syn_retries`). The peer's CM waits as well, because this
+/// side's CM acknowledges the request (`ib_prepare_cm_mra()`).
+pub(super) const PLACE_MS: u32 = 135_000;
 
 impl Worker<'_> {
     // Connections that start here.
@@ -498,8 +499,11 @@ pub(super) fn refusal_of(event: &cm::Event) -> Option<Refusal> {
 pub(super) fn rejected_errno(event: &cm::Event, refusal: Option<Refusal>) -> Error {
     const STALE_CONN: i32 = bindings::ib_cm_rej_reason_IB_CM_REJ_STALE_CONN as i32;
     const TIMEOUT: i32 = bindings::ib_cm_rej_reason_IB_CM_REJ_TIMEOUT as i32;
-    if refusal.is_some() {
-        return ECONNREFUSED;
+    match refusal {
+        // With TCP, nobody answers such a request.
+        Some(Refusal::BacklogFull) => return ETIMEDOUT,
+        Some(_) => return ECONNREFUSED,
+        None => {}
     }
     match event.status {
         STALE_CONN => ECONNRESET,

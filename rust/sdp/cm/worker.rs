@@ -23,7 +23,7 @@ use super::setup::{
     rejected_errno,
     unreachable_errno,
     HANDSHAKE_MS,
-    REPEATS_FOR_MS, //
+    PLACE_MS, //
 };
 use super::{
     bind,
@@ -243,7 +243,7 @@ impl Worker<'_> {
         let most_ms = if self.is_iwarp() {
             HANDSHAKE_MS
         } else {
-            REPEATS_FOR_MS
+            PLACE_MS
         };
         if since.elapsed().as_millis() >= most_ms.into() {
             return true;
@@ -423,10 +423,10 @@ impl Worker<'_> {
             State::HelloReceived => {
                 if let BacklogPlace::Waiting(since) = self.cm.place {
                     drop(guard);
-                    if !self.waits_too_long(since) {
-                        return;
+                    if self.waits_too_long(since) {
+                        self.refuse_place(ENOMEM);
                     }
-                    guard = self.sock.lock();
+                    return;
                 }
                 self.cm.is_given_up = true;
                 Counter::HandshakeTimeout

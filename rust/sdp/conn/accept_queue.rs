@@ -220,9 +220,9 @@ impl AcceptQueue {
         turn
     }
 
-    /// Promises that a request may be parked. The peer of such a request repeats it, so there are at
-    /// most as many as places in the backlog: otherwise silent peers whose requests are parked could
-    /// keep others out for long, because they get the places one after the other.
+    /// Promises that a request may be parked, unless as many requests are parked as the backlog has
+    /// places: silent peers whose requests are parked get the places one after the other, and many of
+    /// them would keep others out for long. Peers repeat requests that get no answer.
     fn promise_to_park(&mut self, listener: Sk) -> Result {
         let most = PARKED_MAX.min(listener.backlog_max() as usize + 1);
         if self.parked.len() + self.parking >= most {

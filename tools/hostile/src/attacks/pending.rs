@@ -170,9 +170,8 @@ fn full_backlog(ctx: &Ctx) -> Result<()> {
     expect(there.recv(4)? == b"free", || "other bytes".to_owned())
 }
 
-/// Half-open requests that fill the backlog do not keep others out until they end. A client that
-/// asks again, as the CM does after about 4 s, gets the place of a request that is older than a
-/// second.
+/// Half-open requests that fill the backlog do not keep others out until they end. A client waits
+/// for a place, and gets that of a request that is older than a second.
 fn held_shut(ctx: &Ctx) -> Result<()> {
     let addr = ctx.fresh();
     let listener = Sock::listen(addr, 4, ctx.limit)?;
