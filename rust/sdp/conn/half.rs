@@ -113,7 +113,9 @@ impl SockOwner<'_> {
         }
         let sk = self.sk();
         sk.wake_waiters();
-        if freed.wake_writer {
+        // io_uring reports the event of a wake-up without asking the socket. If there is no space, the
+        // completion that makes some wakes.
+        if freed.wake_writer && self.sock().has_space() {
             sk.wake_writer();
         }
         if freed.wake_reader {

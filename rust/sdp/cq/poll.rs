@@ -178,8 +178,9 @@ fn wake_reader_if_due(guard: &mut SockGuard<'_>) {
 
 pub(in crate::sdp) fn wake_writer_if_due(guard: &mut SockGuard<'_>) {
     let sk = guard.sk();
-    // The cheapest check first.
-    if sk.has_waiting_writer() && guard.sock().has_space() && sk.wake_writer() {
+    // The cheapest check first. While a send waits for its reader, poll() reports no space.
+    let may_write = || guard.sock().has_space() && !guard.glance.advertising.get();
+    if sk.has_waiting_writer() && may_write() && sk.wake_writer() {
         guard.stats.inc(Counter::WakeWriter);
     }
 }
