@@ -177,6 +177,8 @@ impl Chooser<'_> {
         if send.by_copy > 0 {
             return Path::Copy;
         }
+        // Skip empty pieces.
+        send.iter.advance(0);
         let bytes = send.iter.len();
         if !wanted.admits_uncopied(send.total as u64, self.threshold as u64) {
             send.by_copy = bytes;
@@ -184,6 +186,12 @@ impl Chooser<'_> {
         }
         let choice = choose(&self.sending(send));
         if choice.path == Path::SinkWrite {
+            // Where the peer's readers always wait, no other send would end the pause.
+            if let Some(sources) = &mut self.adverts.sources {
+                if !sources.send_pause.may_go_async() {
+                    sources.send_pause.on_other_path();
+                }
+            }
             return Path::SinkWrite;
         }
         if choice.path == Path::Copy && choice.copied == Copied::Piece {
