@@ -289,18 +289,28 @@ fn by_sdp(fd: RawFd, to: &Addressee) -> Way {
     };
     let mut result = sock::connect(twin.as_raw_fd(), &to.raw);
     // A blocking connect() has already waited, as long as SO_SNDTIMEO allows.
-    if both && errno_of(&result) == Some(libc::EINPROGRESS) && sock::is_nonblocking(fd) {
+    if both && errno_of(&result) == Some(libc::EINPROGRESS) && sock::has_flag(fd, libc::O_NONBLOCK)
+    {
         result = sock::decided(twin.as_raw_fd(), BOTH_WAIT_MS);
     }
     match (errno_of(&result), result) {
         // Connected, or the connection continues in the background.
         (None | Some(libc::EINPROGRESS | libc::EINTR), result) => {
             config.tell(|| format!("connects to {at} by SDP"));
-            let replaced = twin.replace();
-            if replaced.is_ok() && result.is_err() {
+            if let Err(e) = twin.replace() {
+                return Way::Sdp(Err(e));
+            }
+            // If the connection was complete before the replacement, the program gets no signal.
+            let result = match errno_of(&result) {
+                Some(libc::EINPROGRESS) if sock::has_flag(fd, libc::O_ASYNC) => {
+                    sock::decided(fd, 0)
+                }
+                _ => result,
+            };
+            if matches!(errno_of(&result), Some(libc::EINPROGRESS | libc::EINTR)) {
                 failed::expect(config, fd, Kind::Sdp, &to.raw);
             }
-            Way::Sdp(replaced.and(result))
+            Way::Sdp(result)
         }
         // No RDMA device leads to the peer.
         (Some(libc::ENODEV | libc::EADDRNOTAVAIL), Err(e)) => instead(e),

@@ -4,6 +4,10 @@
 //! tells it later.
 
 use std::cell::Cell;
+use std::ops::{
+    Deref,
+    DerefMut, //
+};
 use std::os::fd::RawFd;
 use std::sync::{
     Mutex,
@@ -12,7 +16,10 @@ use std::sync::{
 };
 
 use crate::sock::File;
-use crate::watched::Watch;
+use crate::watched::{
+    Replaced,
+    Watch, //
+};
 
 /// Sockets with a property. At most one entry per descriptor; the entry of a closed socket is
 /// dropped when the property of the descriptor's next socket is recorded.
@@ -41,27 +48,61 @@ pub(crate) struct Noted {
     pub(crate) unreadable_options: Sockets,
     /// Sockets in epoll sets.
     pub(crate) watches: Vec<Watch>,
+    /// The last replacement of each descriptor's socket.
+    pub(crate) replaced: Vec<Replaced>,
 }
 
 static NOTED: Mutex<Noted> = Mutex::new(Noted {
     chosen_ports: Sockets(Vec::new()),
     unreadable_options: Sockets(Vec::new()),
     watches: Vec::new(),
+    replaced: Vec::new(),
 });
 
 thread_local! {
     /// The lock of a thread that calls fork().
-    static OF_FORK: Cell<Option<MutexGuard<'static, Noted>>> = const { Cell::new(None) };
+    static OF_FORK: Cell<Option<Guard>> = const { Cell::new(None) };
+    /// Whether this thread has the lock.
+    static HAS_LOCK: Cell<bool> = const { Cell::new(false) };
 }
 
-pub(crate) fn noted() -> MutexGuard<'static, Noted> {
-    NOTED.lock().unwrap_or_else(PoisonError::into_inner)
+/// The locked records.
+pub(crate) struct Guard(MutexGuard<'static, Noted>);
+
+impl Deref for Guard {
+    type Target = Noted;
+
+    fn deref(&self) -> &Noted {
+        &self.0
+    }
+}
+
+impl DerefMut for Guard {
+    fn deref_mut(&mut self) -> &mut Noted {
+        &mut self.0
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        HAS_LOCK.set(false);
+    }
+}
+
+pub(crate) fn noted() -> Guard {
+    let guard = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+    HAS_LOCK.set(true);
+    Guard(guard)
 }
 
 /// Makes fork() wait for threads that use the records: otherwise the child would wait for such a
 /// thread, which it does not have.
 pub(crate) fn lock_during_forks() {
     extern "C" fn before() {
+        if HAS_LOCK.get() {
+            // A signal handler calls fork(): the child continues with the lock, and unlocks it.
+            return;
+        }
         let guard = noted();
         // At the end of a thread its variables may be gone; then nothing is locked.
         let _ = OF_FORK.try_with(|of_fork| of_fork.set(Some(guard)));

@@ -164,7 +164,7 @@ fn open_with(family: c_int, flags: c_int, protocol: c_int) -> io::Result<OwnedFd
     }
 }
 
-/// Larger than each option that is read.
+/// Larger than each option that is copied. SDP refuses extension headers whatever they contain.
 const OPTION_BYTES: usize = 64;
 
 /// The value of an option.
@@ -228,11 +228,11 @@ pub(crate) fn has_filter(fd: RawFd) -> bool {
     (ret == 0 && len > 0) || (ret == -1 && is_ebpf())
 }
 
-/// Whether calls on the socket do not wait.
-pub(crate) fn is_nonblocking(fd: RawFd) -> bool {
+/// Whether the socket has a flag of open(2).
+pub(crate) fn has_flag(fd: RawFd, flag: c_int) -> bool {
     // SAFETY: The command returns an integer.
     let flags = result(unsafe { libc::fcntl(fd, libc::F_GETFL) });
-    flags.is_ok_and(|flags| flags & libc::O_NONBLOCK != 0)
+    flags.is_ok_and(|flags| flags & flag != 0)
 }
 
 /// The process or thread that gets the signals of a socket, as fcntl(2) has it (F_SETOWN_EX).

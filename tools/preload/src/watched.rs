@@ -22,6 +22,14 @@ pub(crate) struct Watch {
     event: epoll_event,
 }
 
+/// A socket that was replaced.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(crate) struct Replaced {
+    fd: RawFd,
+    before: File,
+    after: File,
+}
+
 /// Records that a socket was added to an epoll set, or that its events were modified. `file` was the
 /// descriptor's socket before; if another thread has replaced it meanwhile, the replacement is added
 /// to the set instead.
@@ -32,13 +40,19 @@ pub(crate) fn note(epoll: RawFd, fd: RawFd, file: File, event: epoll_event) {
         file,
         event,
     };
-    let all = &mut noted().watches;
-    if File::of(fd).is_ok_and(|now| now == file) {
-        all.retain(|w| (w.epoll, w.fd) != (epoll, fd));
-        all.push(watch);
-    } else {
+    let noted = &mut *noted();
+    let now = File::of(fd).ok();
+    noted.watches.retain(|w| (w.epoll, w.fd) != (epoll, fd));
+    if now == Some(file) {
+        noted.watches.push(watch);
+    } else if noted
+        .replaced
+        .iter()
+        .any(|r| r.fd == fd && r.before == file && Some(r.after) == now)
+    {
         add(&watch);
     }
+    // Otherwise the program has closed the socket, and may have reused the descriptor.
 }
 
 /// The socket that is recorded for this epoll set and descriptor.
@@ -60,7 +74,8 @@ pub(crate) fn forget(epoll: RawFd, fd: RawFd) {
 pub(crate) fn keep_during<T>(fd: RawFd, replace: impl FnOnce() -> T) -> T {
     let file = File::of(fd).ok();
     // Until the end, so that a thread that adds the socket meanwhile sees that it was replaced.
-    let all = &mut noted().watches;
+    let noted = &mut *noted();
+    let all = &mut noted.watches;
     let mut taken: Vec<Watch> = all.iter().filter(|w| w.fd == fd).copied().collect();
     all.retain(|w| w.fd != fd);
     taken.retain(|w| {
@@ -76,6 +91,11 @@ pub(crate) fn keep_during<T>(fd: RawFd, replace: impl FnOnce() -> T) -> T {
     let replaced = replace();
     for watch in &taken {
         add(watch);
+    }
+    noted.replaced.retain(|r| r.fd != fd);
+    if let (Some(before), Ok(after)) = (file, File::of(fd)) {
+        let both = Replaced { fd, before, after };
+        noted.replaced.extend((before != after).then_some(both));
     }
     replaced
 }
