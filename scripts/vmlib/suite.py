@@ -78,11 +78,14 @@ class Suite:
             self.skip(queue)
 
     def skip(self, queue: Queue) -> None:
-        """Reports each test for which there was no time."""
+        """Reports each test that did not run: there was no time."""
         for item in queue.items:
             tests = [f"{item.prefix}.{test}" for test in item.tests] if isinstance(item, GroupItem) else [item.name]
             for test in tests:
-                self.report.skipped(test, "no time left")
+                if self.until is not None:
+                    self.report.skipped(test, "no time left")
+                else:
+                    self.report.failed(test, "it did not run")
 
     def late(self) -> bool:
         """Whether it is too late to start an item or a lane."""
