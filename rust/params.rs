@@ -187,7 +187,7 @@ params! {
     ANY_TIME sdp_keepalive_intvl: "int" Kind::Number { least: 1, most: MAX_KEEP_S }, 75,
         "Seconds to wait for each answer to a probe of SO_KEEPALIVE. Initial value of namespaces";
     ANY_TIME sdp_keepalive_probes: "int" Kind::Number { least: 1, most: MAX_KEEP_COUNT }, 9,
-        "Number of such waits after which SO_KEEPALIVE ends a connection. Initial value of namespaces";
+        "Number of waits for an answer after which SO_KEEPALIVE ends a connection. Initial value of namespaces";
     ANY_TIME sdp_fastopen: "int" Kind::Number { least: 0, most: 1 }, 0,
         "Whether MSG_FASTOPEN connects, which bypasses the check of connect() by security modules: 0 or 1. Initial value of namespaces";
     ANY_TIME sdp_tcp_fallback: "int" Kind::Number { least: 0, most: 1 }, 0,

@@ -25,7 +25,7 @@ pub struct Waiting {
     pub now: Option<PullReason>,
     /// A send of this side waits for credits, or for its adverts to be consumed.
     pub own_sender_waits: bool,
-    /// A reader waits that can take the bytes itself, with room for this many.
+    /// A reader waits, with room for this many bytes that it takes itself; 0 if it cannot take any.
     pub reader_bytes: Option<u64>,
     /// The peer's DisConn has arrived: the peer waits for the last answers.
     pub end_of_stream: bool,
@@ -42,7 +42,8 @@ pub enum PullReason {
     OwnSenderWaits,
     /// A reader waits that cannot take the bytes itself.
     Reader,
-    /// The reader's buffer is too small to be worth a Read of its own.
+    /// A reader waited when the advert came whose buffer is too small to be worth a Read of its own,
+    /// or that cannot take the bytes itself for another reason.
     SmallRead,
     /// The peer has shut down its sending direction.
     EndOfStream,

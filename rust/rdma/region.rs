@@ -234,8 +234,9 @@ impl Regions {
         Released { _regions: self }
     }
 
-    /// All transfers fail before the first of them is given back: giving one back takes locks, whose
-    /// holders may wait for another transfer.
+    /// Removes the keys and the mappings of all memory; the queue pair is gone. All transfers fail
+    /// before the first of them is given back: giving one back takes locks, whose holders may wait
+    /// for another transfer.
     fn leave_device(&mut self) {
         for region in self.places.iter_mut().flatten() {
             region.mr = None;

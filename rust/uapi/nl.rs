@@ -108,7 +108,7 @@ pub mod sock {
     pub const KEEPALIVE_IDLE: u16 = 26;
     /// The time to wait for each answer to a keepalive probe, in seconds (`u32`).
     pub const KEEPALIVE_INTERVAL: u16 = 27;
-    /// The number of such waits that ends a connection (`u32`).
+    /// The number of waits for an answer that ends a connection (`u32`).
     pub const KEEPALIVE_COUNT: u16 = 28;
     /// The time for which a peer may take no data in ms, 0 for no limit (`u32`).
     pub const USER_TIMEOUT: u16 = 29;

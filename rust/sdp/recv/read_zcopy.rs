@@ -26,6 +26,7 @@ use crate::mm::pin::{
 use crate::proto::half::Half;
 use crate::proto::source_reader::Destination;
 use crate::proto::state::Event;
+use crate::rdma::link::Link;
 use crate::rdma::post::READS;
 use crate::rdma::region::{
     Call,
@@ -125,8 +126,10 @@ pub(super) fn reader_waits(guard: &mut SockOwner<'_>, recv: &mut Recv<'_>) {
     if room > 0 && has_short_rest(guard) {
         pull_rest(guard);
     }
-    // If there was no memory for the rest, the worker tries again.
-    if room == 0 || has_short_rest(guard) {
+    // Without a Read in flight, nothing wakes the reader: if there was no memory for the rest, the
+    // worker must try again.
+    let is_idle = |link: &Link| link.reads_in_flight() == 0;
+    if room == 0 || (has_short_rest(guard) && guard.conn().link.as_ref().is_some_and(is_idle)) {
         pull_for_reader(guard);
         return recv.set_room(guard, Some(0));
     }

@@ -164,8 +164,9 @@ impl Receiver<'_> {
         };
         let places = self.places_due() + MAX_PARTS;
         self.reserve_unread(places)?;
-        // If messages come while an advert is unread, their payload is held. Received bytes must not
-        // be lost because there is no memory for that in the context of interrupts.
+        // If messages come while an advert is unread, their payload is held, perhaps in the context of
+        // an interrupt, where memory is scarce. Only the receives that were posted before the first
+        // advert have no places.
         let posted = self.link.as_ref().map_or(0, |link| link.posted_parts());
         if let Some(sources) = &mut self.adverts.sources {
             sources.hold.reserve(posted + MAX_PARTS, flags)?;
