@@ -42,8 +42,8 @@ pub enum PullReason {
     OwnSenderWaits,
     /// A reader waits that cannot take the bytes itself.
     Reader,
-    /// A reader waited when the advert came whose buffer is too small to be worth a Read of its own,
-    /// or that cannot take the bytes itself for another reason.
+    /// A reader already waited when the advert came, but its buffer is too small to be worth a Read
+    /// of its own, or it cannot take the bytes itself for another reason.
     SmallRead,
     /// The peer has shut down its sending direction.
     EndOfStream,

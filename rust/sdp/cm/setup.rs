@@ -77,9 +77,11 @@ const RESOLVE_MS: u32 = 2000;
 /// this side gave up earlier, a late reply would still give the peer its connection, and the peer
 /// would wait for a program that never gets it.
 pub(super) const HANDSHAKE_MS: u32 = 20_000;
-/// How long a request may wait for a place in a listener's backlog: longer than connect() waits by
-/// default, which is 127 s as with TCP (`tcp_syn_retries`). The peer's CM waits as well, because this
+/// How long a request may wait for a place in a listener's backlog: longer than the 131 s for which
+/// connect() waits by default ([`Options::connect_ms`]). The peer's CM waits as well, because this
 /// side's CM acknowledges the request (`ib_prepare_cm_mra()`).
+///
+/// [`Options::connect_ms`]: crate::sdp::parts::options::Options::connect_ms
 pub(super) const PLACE_MS: u32 = 135_000;
 
 impl Worker<'_> {

@@ -188,9 +188,7 @@ impl Chooser<'_> {
         if choice.path == Path::SinkWrite {
             // Where the peer's readers always wait, no other send would end the pause.
             if let Some(sources) = &mut self.adverts.sources {
-                if !sources.send_pause.may_go_async() {
-                    sources.send_pause.on_other_path();
-                }
+                sources.send_pause.on_other_path();
             }
             return Path::SinkWrite;
         }
