@@ -268,23 +268,18 @@ impl Twin {
                 continue;
             };
             if wanted != usual {
-                let set = sock::set(self.as_raw_fd(), level, name, &wanted);
                 // SDP refuses an option with EOPNOTSUPP if the program would rely on it, or does not
                 // have it. Without SO_ZEROCOPY, the program would wait for notifications that never
                 // come. Other errors are ignored, for example if the program has dropped a
                 // capability.
                 let is_zerocopy = (level, name) == (libc::SOL_SOCKET, libc::SO_ZEROCOPY);
-                match set {
-                    Err(e)
-                        if is_zerocopy
-                            || matches!(
-                                e.raw_os_error(),
-                                Some(libc::EOPNOTSUPP | libc::ENOPROTOOPT)
-                            ) =>
-                    {
-                        return Err(e);
-                    }
-                    _ => {}
+                let is_needed = |e: &io::Error| {
+                    let lacks = [libc::EOPNOTSUPP, libc::ENOPROTOOPT].map(Some);
+                    is_zerocopy || lacks.contains(&e.raw_os_error())
+                };
+                let set = sock::set(self.as_raw_fd(), level, name, &wanted);
+                if let Some(e) = set.err().filter(is_needed) {
+                    return Err(e);
                 }
             }
         }

@@ -40,50 +40,12 @@ mod top;
 mod units;
 
 use std::process::ExitCode;
-use std::sync::atomic::{
-    AtomicBool,
-    Ordering, //
-};
 
 use crate::cli::{
     Cli,
     Command, //
 };
 use crate::fail::Fail;
-
-/// Whether the caller ignores SIGPIPE.
-static IGNORED_SIGPIPE: AtomicBool = AtomicBool::new(false);
-
-/// Called before the standard library ignores SIGPIPE.
-#[used]
-#[link_section = ".init_array"]
-static AT_START: extern "C" fn() = {
-    extern "C" fn note_sigpipe() {
-        // SAFETY: All zeros are a valid value. Without a new action, the call only writes the
-        // present one.
-        let is_ignored = unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            let ret = libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut action);
-            ret == 0 && action.sa_sigaction == libc::SIG_IGN
-        };
-        IGNORED_SIGPIPE.store(is_ignored, Ordering::Relaxed);
-    }
-    note_sigpipe
-};
-
-/// Restores what the caller does about SIGPIPE, for a program that [`exec`] starts.
-///
-/// # Safety
-///
-/// The program must not depend on a handler of SIGPIPE.
-///
-/// [`exec`]: std::os::unix::process::CommandExt::exec
-pub(crate) unsafe fn restore_sigpipe() {
-    if IGNORED_SIGPIPE.load(Ordering::Relaxed) {
-        // SAFETY: As the caller promises.
-        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
-    }
-}
 
 fn main() -> ExitCode {
     // End silently when the reader of a pipe has left. SAFETY: No other thread runs yet.

@@ -14,6 +14,10 @@ use std::process::{
     Command,
     ExitCode, //
 };
+use std::sync::atomic::{
+    AtomicBool,
+    Ordering, //
+};
 
 use crate::cli::RunArgs;
 use crate::fail::Fail;
@@ -32,6 +36,26 @@ const MOST_RULES_BYTES: usize = 64 << 10;
 /// Exit statuses of shells: program not found, and program not executable.
 const NOT_FOUND: u8 = 127;
 const NOT_EXECUTABLE: u8 = 126;
+
+/// Whether the caller ignores SIGPIPE.
+static IGNORED_SIGPIPE: AtomicBool = AtomicBool::new(false);
+
+/// Called before the standard library ignores SIGPIPE.
+#[used]
+#[link_section = ".init_array"]
+static AT_START: extern "C" fn() = {
+    extern "C" fn note_sigpipe() {
+        // SAFETY: All zeros are a valid value. Without a new action, the call only writes the
+        // present one.
+        let is_ignored = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            let ret = libc::sigaction(libc::SIGPIPE, std::ptr::null(), &raw mut action);
+            ret == 0 && action.sa_sigaction == libc::SIG_IGN
+        };
+        IGNORED_SIGPIPE.store(is_ignored, Ordering::Relaxed);
+    }
+    note_sigpipe
+};
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fail> {
     let rules = match &args.config {
@@ -89,11 +113,13 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode, Fail> {
     // The standard library sets SIGPIPE to its default for programs. A service that ignores it would
     // die of a send to a peer that has closed.
     let restore = || {
-        // SAFETY: Neither this program nor a program before exec() has a handler of SIGPIPE.
-        unsafe { crate::restore_sigpipe() };
+        if IGNORED_SIGPIPE.load(Ordering::Relaxed) {
+            // SAFETY: Neither this program nor a program before exec() has a handler of SIGPIPE.
+            unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+        }
         Ok(())
     };
-    // SAFETY: The function makes one system call.
+    // SAFETY: The function makes at most one system call.
     unsafe { command.pre_exec(restore) };
     // exec() returns only on error.
     Ok(failed(&command.exec()))
