@@ -175,6 +175,7 @@ fn run(args: RunArgs) -> io::Result<bool> {
         random_time,
         seed: args.seed,
     };
+    support::counters::note_violations(&env);
     harness::run(&tests, &env, &options)
 }
 

@@ -4,6 +4,13 @@
 use crate::support::harness::{Env, Family};
 use std::collections::HashSet;
 use std::io;
+use std::sync::OnceLock;
+
+const VIOLATIONS: &str = "aborted_violation";
+
+/// Violations of the protocol that peers had committed before this program began: other programs of
+/// the tests attack the module.
+static VIOLATIONS_BEFORE: OnceLock<u64> = OnceLock::new();
 
 /// A counter of the module; 0 over TCP, which has no such counters.
 pub(crate) fn stat(env: &Env, name: &str) -> io::Result<u64> {
@@ -32,4 +39,15 @@ pub(crate) fn changed(env: &Env, before: &str) -> io::Result<String> {
     let now = stats(env)?;
     let changed: Vec<&str> = now.lines().filter(|line| !former.contains(line)).collect();
     Ok(changed.join(", "))
+}
+
+/// Called at the start of the program. Without the module, there are no violations yet.
+pub(crate) fn note_violations(env: &Env) {
+    VIOLATIONS_BEFORE.get_or_init(|| stat(env, VIOLATIONS).unwrap_or(0));
+}
+
+/// The number of violations since the start of the program.
+pub(crate) fn violations(env: &Env) -> io::Result<u64> {
+    let before = VIOLATIONS_BEFORE.get().copied().unwrap_or(0);
+    Ok(stat(env, VIOLATIONS)?.saturating_sub(before))
 }

@@ -4,7 +4,7 @@
 
 use super::inflight::{pause, Growth, SDP_ZCOPY_MODE, SDP_ZCOPY_THRESH, SOL_SDP};
 use super::zcopy::exchanged;
-use crate::support::counters::stat;
+use crate::support::counters::{stat, violations};
 use crate::support::flow::{spawn, Exchange, Span};
 use crate::support::harness::{
     eventually, expect, expect_eq, expect_errno, failed, joined, skip, tests, Env, Fail, Family,
@@ -636,5 +636,5 @@ fn everything_is_given_back(env: &Env) -> Outcome {
         )?;
     }
     expect_eq(stat(env, "illegal_transition")?, 0, "illegal transitions")?;
-    expect_eq(stat(env, "aborted_violation")?, 0, "violations")
+    expect_eq(violations(env)?, 0, "violations")
 }
