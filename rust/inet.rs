@@ -12,6 +12,7 @@ pub(crate) mod netns;
 pub(crate) mod ports;
 pub(crate) mod route;
 pub(crate) mod sock;
+pub(crate) mod stand_ins;
 pub(crate) mod sysctl;
 pub(crate) mod tcp;
 pub(crate) mod tcp_client;

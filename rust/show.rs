@@ -7,3 +7,4 @@ pub(crate) mod devices;
 pub(crate) mod netlink;
 pub(crate) mod procfs;
 mod sockets;
+mod stand_ins;

@@ -28,7 +28,9 @@
 #include <linux/workqueue.h>
 #include <net/addrconf.h>
 #include <net/genetlink.h>
+#include <net/inet6_hashtables.h>
 #include <net/inet_common.h>
+#include <net/inet_hashtables.h>
 #include <net/inet_sock.h>
 #include <net/ip.h>
 #include <net/ip6_route.h>
@@ -96,6 +98,7 @@ const u32 SDP_CONST_RDMA_DRIVER_VMW_PVRDMA = RDMA_DRIVER_VMW_PVRDMA;
 const u32 SDP_CONST_RDMA_DRIVER_SIW = RDMA_DRIVER_SIW;
 const u8 SDP_CONST_RDMA_NODE_IB_CA = RDMA_NODE_IB_CA;
 const u32 SDP_CONST_SOCKCM_FLAG_TS_OPT_ID = SOCKCM_FLAG_TS_OPT_ID;
+const u32 SDP_CONST_MAX_ERRNO = MAX_ERRNO;
 const int SDP_CONST_SOCK_MIN_RCVBUF = SOCK_MIN_RCVBUF;
 const int SDP_CONST_SIOCINQ = SIOCINQ;
 const int SDP_CONST_SIOCOUTQ = SIOCOUTQ;

@@ -16,6 +16,7 @@ use kernel::time::{
 use super::announced::Announced;
 use super::limits::Occupancy;
 use super::ports::Ports;
+use super::stand_ins::StandIns;
 use super::sysctl::{
     Setting,
     Settings, //
@@ -168,6 +169,12 @@ impl<'a> Net<'a> {
         unsafe { &(*self.mine()).announced }
     }
 
+    /// The TCP connections that programs have made because SDP could not connect.
+    pub(crate) fn stand_ins(self) -> &'a StandIns {
+        // SAFETY: As above.
+        unsafe { &(*self.mine()).stand_ins }
+    }
+
     /// The connection counts.
     pub(super) fn occupancy(self) -> &'a Occupancy {
         // SAFETY: As above.
@@ -187,6 +194,7 @@ struct PerNet {
     occupancy: Occupancy,
     ports: Ports,
     announced: Announced,
+    stand_ins: StandIns,
     settings: Settings,
     /// CLOCK_BOOTTIME.
     since_ns: u64,
@@ -277,6 +285,7 @@ unsafe extern "C" fn net_init(net: *mut bindings::net) -> kernel::ffi::c_int {
         (&raw mut (*mine).occupancy).write(Occupancy::new());
         compat::init_in_place(&raw mut (*mine).ports, Ports::new());
         compat::init_in_place(&raw mut (*mine).announced, Announced::new());
+        compat::init_in_place(&raw mut (*mine).stand_ins, StandIns::new());
         (&raw mut (*mine).since_ns).write(BootTime::ktime_get().unsigned_abs());
     }
     // SAFETY: As above; `net_exit` drops them before the core frees it.
@@ -289,6 +298,7 @@ unsafe extern "C" fn net_init(net: *mut bindings::net) -> kernel::ffi::c_int {
                 core::ptr::drop_in_place(&raw mut (*mine).counters);
                 core::ptr::drop_in_place(&raw mut (*mine).ports);
                 core::ptr::drop_in_place(&raw mut (*mine).announced);
+                core::ptr::drop_in_place(&raw mut (*mine).stand_ins);
             }
             e.to_errno()
         }

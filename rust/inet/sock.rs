@@ -28,7 +28,9 @@ use crate::kern::time::{
 ///
 /// It points to a `struct inet_sock` (with its `ipv6_pinfo`) that lives as long as the value is
 /// used: the value comes from a [`crate::sdp::conn::sock::SdpSock`] that its user has borrowed, or
-/// from a table of [`super::ports::Ports`] whose lock its user holds.
+/// from a table of [`super::ports::Ports`] whose lock its user holds. The value of
+/// [`super::stand_ins::Connection`] is a TCP socket, which has the `ipv6_pinfo` if it is of
+/// AF_INET6.
 #[derive(Copy, Clone)]
 pub(crate) struct Sk(*mut bindings::sock);
 
@@ -56,7 +58,7 @@ pub(crate) mod wake;
 impl Sk {
     /// # Safety
     ///
-    /// `sk` is a socket object of the module that outlives the value.
+    /// `sk` is a socket object of the module, or a TCP socket, that outlives the value.
     pub(crate) unsafe fn new(sk: *mut bindings::sock) -> Self {
         Self(sk)
     }

@@ -65,6 +65,32 @@ unsafe impl<T: OnConnection> Send for TcpListener<T> {}
 // SAFETY: As above.
 unsafe impl<T: OnConnection> Sync for TcpListener<T> {}
 
+/// The TCP socket of a descriptor of the current process, and its file.
+///
+/// # Errors
+///
+/// `EBADF`, `ENOTSOCK`; `EPROTONOSUPPORT` if it is no TCP socket.
+///
+/// # Safety
+///
+/// The caller is in a system call that does not use the position of a file.
+pub(super) unsafe fn of_descriptor(fd: i32) -> Result<(ARef<File>, NonNull<bindings::socket>)> {
+    let file = LocalFile::fget(fd.try_into().map_err(|_| EBADF)?)?;
+    // SAFETY: The caller promises that no `fdget_pos()` is active in this thread.
+    let file = unsafe { LocalFile::assume_no_fdget_pos(file) };
+    // SAFETY: `file` is valid.
+    let socket = unsafe { bindings::sock_from_file(file.as_ptr().cast()) };
+    let socket = NonNull::new(socket).ok_or(ENOTSOCK)?;
+    // SAFETY: The socket is valid while there is a reference to its file, and has its `sk` until
+    // the file is released.
+    let sk = unsafe { (*socket.as_ptr()).sk };
+    // SAFETY: As above.
+    if sk.is_null() || !unsafe { bindings::sk_is_tcp(sk.cast()) } {
+        return Err(EPROTONOSUPPORT);
+    }
+    Ok((file, socket))
+}
+
 impl<T: OnConnection> TcpListener<T> {
     /// The TCP socket of a descriptor of the current process. From now on, `told` is told of its
     /// connections.
@@ -79,19 +105,11 @@ impl<T: OnConnection> TcpListener<T> {
     /// The caller is in a system call that does not use the position of a file. `told` lives at
     /// least as long as the value.
     pub(crate) unsafe fn of_descriptor(fd: i32, family: u16, told: &T) -> Result<Arc<Self>> {
-        let file = LocalFile::fget(fd.try_into().map_err(|_| EBADF)?)?;
-        // SAFETY: The caller promises that no `fdget_pos()` is active in this thread.
-        let file = unsafe { LocalFile::assume_no_fdget_pos(file) };
-        // SAFETY: `file` is valid.
-        let socket = unsafe { bindings::sock_from_file(file.as_ptr().cast()) };
-        let socket = NonNull::new(socket).ok_or(ENOTSOCK)?;
+        // SAFETY: As the caller promises.
+        let (file, socket) = unsafe { of_descriptor(fd)? };
         // SAFETY: The socket is valid while there is a reference to its file, and has its `sk`
         // until the file is released.
         let sk = unsafe { (*socket.as_ptr()).sk };
-        // SAFETY: As above.
-        if sk.is_null() || !unsafe { bindings::sk_is_tcp(sk.cast()) } {
-            return Err(EPROTONOSUPPORT);
-        }
         // SAFETY: As above; the family of a listener does not change.
         if unsafe { (*sk).__sk_common.skc_family } != family {
             return Err(EAFNOSUPPORT);

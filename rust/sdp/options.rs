@@ -30,10 +30,12 @@ use crate::sdp::cq::poll::{
     wake_writer_if_due, //
 };
 use crate::sdp::flush::flush;
+use crate::stats::counters::Counter;
 use crate::uapi::socket::{
     SDP_FAULT_POLICY,
     SDP_LAST_BIND_ERR,
     SDP_LISTEN_TCP,
+    SDP_TCP_INSTEAD,
     SDP_ZCOPY_MODE,
     SDP_ZCOPY_THRESH, //
 };
@@ -80,7 +82,11 @@ pub(crate) fn set(sock: &SdpSock, name: i32, value: Result<&[u8]>, len: u32) -> 
     if (len as usize) < size_of::<i32>() {
         return Err(EINVAL);
     }
-    let value = value?.first_chunk().ok_or(EINVAL)?;
+    let bytes = value?;
+    if name == SDP_TCP_INSTEAD {
+        return set_tcp_instead(sock, bytes);
+    }
+    let value = bytes.first_chunk().ok_or(EINVAL)?;
     let value = i32::from_ne_bytes(*value);
     if name == SDP_LISTEN_TCP {
         return set_listen_tcp(sock, value);
@@ -181,6 +187,31 @@ fn set_listen_tcp(sock: &SdpSock, fd: i32) -> Result {
     };
     drop(guard);
     drop(former);
+    Ok(())
+}
+
+/// SDP_TCP_INSTEAD: the program has connected a TCP socket instead of this socket.
+///
+/// # Errors
+///
+/// `EINVAL` for a bad length or errno, or if this socket listens, connects or is connected; those of
+/// [`StandIns::add`].
+///
+/// [`StandIns::add`]: crate::inet::stand_ins::StandIns::add
+fn set_tcp_instead(sock: &SdpSock, value: &[u8]) -> Result {
+    let (fd, rest) = value.split_first_chunk().ok_or(EINVAL)?;
+    let why = i32::from_ne_bytes(*rest.first_chunk().ok_or(EINVAL)?);
+    let why = u32::try_from(why).map_err(|_| EINVAL)?;
+    let is_errno = (1..=bindings::SDP_CONST_MAX_ERRNO).contains(&why);
+    if !is_errno || u32::from(sock.sk().state()) != bindings::TCP_CLOSE {
+        return Err(EINVAL);
+    }
+    let net = sock.sk().net();
+    // SAFETY: setsockopt() does not use the position of a file.
+    let is_new = unsafe { net.stand_ins().add(net, i32::from_ne_bytes(*fd), why)? };
+    if is_new {
+        sock.stats.inc(Counter::ConnectFellBack);
+    }
     Ok(())
 }
 

@@ -6,6 +6,7 @@
 use kernel::prelude::*;
 
 use super::sockets::Sockets;
+use super::stand_ins::StandIns;
 use crate::inet::addr::Addr;
 use crate::inet::genl::{
     dump_op,
@@ -32,10 +33,11 @@ use crate::uapi::nl;
 
 static FAMILY: Family = Family::new();
 
-static OPS: Ops<3> = Ops([
+static OPS: Ops<4> = Ops([
     get_op::<Module>(),
     dump_op::<Sockets>(),
     dump_op::<Counters>(),
+    dump_op::<StandIns>(),
 ]);
 
 // The public numbers are the module's own.

@@ -56,9 +56,10 @@ const OTHER_BYTES: usize = 1024;
 /// The dump of the sockets.
 pub(super) struct Sockets;
 
-const POLICY_LEN: usize = a::PEER_PREFIX as usize + 1;
+pub(super) const POLICY_LEN: usize = a::PEER_PREFIX as usize + 1;
 
-const fn policy() -> [Policy; POLICY_LEN] {
+/// The attributes of a request for sockets.
+pub(super) const fn policy() -> [Policy; POLICY_LEN] {
     let mut policy = [rejected(); POLICY_LEN];
     policy[a::FAMILY as usize] = number(bindings::NLA_U16);
     policy[a::LOCAL_ADDR as usize] = bytes(16);
@@ -165,7 +166,7 @@ fn parse_addr(
 }
 
 /// The sockets that a request asks for.
-struct Filter {
+pub(super) struct Filter {
     states: u32,
     family: Option<u16>,
     local: End,
@@ -176,7 +177,7 @@ impl Filter {
     /// # Errors
     ///
     /// `EINVAL` for a request that no socket can match.
-    fn of(request: &Request<'_>) -> Result<Self> {
+    pub(super) fn of(request: &Request<'_>) -> Result<Self> {
         let family = match request.attr(a::FAMILY) {
             None => None,
             Some(attr) => match attr.u16()? {
@@ -194,21 +195,30 @@ impl Filter {
 
     /// Whether a socket can match, by the fields that are readable without its lock: a request for
     /// one socket must not wait for all others.
-    fn may_match(&self, sk: Sk) -> bool {
+    pub(super) fn may_match(&self, sk: Sk) -> bool {
         let v6 = sk.is_v6();
         self.family.is_none_or(|family| family == sk.family())
             && self.local.matches(&sk.bound_addr(), v6)
             && self.peer.matches(&sk.peer_addr(), v6)
     }
 
+    /// Whether the request asks for TCP sockets that replace those of SDP: they are shown with the
+    /// connected ones.
+    pub(super) fn admits_tcp(&self) -> bool {
+        self.admits(State::Established)
+    }
+
+    fn admits(&self, state: State) -> bool {
+        self.states & (1 << state.index()) != 0
+    }
+
     fn matches(&self, socket: &SockInfo) -> bool {
         let v6 = socket.name.family == AF_INET6;
-        // A socket that has become a TCP socket is shown with the connected ones.
-        let state = match socket.fell_back {
-            Some(_) => State::Established,
-            None => socket.state,
+        let is_wanted = match socket.fell_back {
+            Some(_) => self.admits_tcp(),
+            None => self.admits(socket.state),
         };
-        self.states & (1 << state.index()) != 0
+        is_wanted
             && self
                 .family
                 .is_none_or(|family| family == socket.name.family)

@@ -81,7 +81,8 @@ counters! {
     EvictedHalfOpen => "evicted_half_open",
     /// Connections accepted from a listener's queue.
     Accepted => "accepted",
-    /// Connections that SDP could not make, and that TCP makes instead (tcp_fallback).
+    /// Connections that SDP could not make, and that TCP makes instead (tcp_fallback,
+    /// SDP_TCP_INSTEAD).
     ConnectFellBack => "connect_fell_back",
     /// TCP connections accepted by listeners for SDP and TCP (SDP_LISTEN_TCP).
     AcceptedTcp => "accepted_tcp",

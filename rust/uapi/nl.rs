@@ -10,7 +10,7 @@ pub const FAMILY: &core::ffi::CStr = c"ib-sdp";
 /// The multicast group of the events.
 pub const EVENTS: &core::ffi::CStr = c"events";
 /// Increases when commands or attributes are added.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 
 /// The module, and the namespace of the requester.
 pub const CMD_MODULE_GET: u8 = 1;
@@ -24,6 +24,8 @@ pub const CMD_ESTABLISHED_NTF: u8 = 4;
 pub const CMD_CLOSED_NTF: u8 = 5;
 /// A connection has failed, or was aborted.
 pub const CMD_FAILED_NTF: u8 = 6;
+/// The TCP connections that programs have made because SDP could not connect.
+pub const CMD_TCP_GET: u8 = 7;
 
 /// Attributes of the module.
 pub mod module {

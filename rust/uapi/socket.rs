@@ -26,6 +26,9 @@ pub const SDP_FAULT_POLICY: i32 = 83;
 /// The descriptor of a TCP socket that listens: accept() also returns its connections; -1 for none.
 /// Reads as 1 if there is such a socket, else as 0.
 pub const SDP_LISTEN_TCP: i32 = 84;
+/// The descriptor of a TCP socket that the program has connected because SDP could not connect, and
+/// the errno of SDP (two `i32`): the module counts and lists the connection. Write-only.
+pub const SDP_TCP_INSTEAD: i32 = 85;
 
 /// The module chooses the path of each send.
 pub const SDP_MODE_AUTO: i32 = 0;

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from vmlib.bench import Bench, expect, test, wait_for
 from vmlib.machine import Job, Vm
 from vmlib.rates import PATIENT
+from vmlib.schema import Json
 from vmtests.lifecycle import ports_of_kernel
-from vmtests.sdpctl import IPPROTO_SDP, server_of
+from vmtests.sdpctl import IPPROTO_SDP, ask, server_of
 from vmtests.settings import unloaded
 
 NETPERF_PORT = 12865
@@ -236,6 +237,42 @@ def both_tries_tcp(bench: Bench) -> None:
             output = bench.succeed(client, 60)
             expect("1000 bytes, 0 wrong" in output, output)
         counted(bench, vm, before, connect_done=done)
+
+
+STAYS = """
+import socket, time
+s = socket.socket()
+s.connect(("{host}", {port}))
+time.sleep(1000)
+"""
+
+
+@test(machines=1, core=("stock",))
+def shows_what_uses_tcp(bench: Bench) -> None:
+    """A connection that falls back to TCP is counted, and listed until its program ends."""
+    vm, here, port = bench.a, bench.address(bench.a), 7718
+    vm.check("printf 'use both client * *:*\\n' >/tmp/rules")
+
+    def listed() -> list[Json]:
+        sockets: list[Json] = ask(vm, f"ss -p --dport {port}")["sockets"]
+        return sockets
+    before = bench.stats(vm)
+    program = STAYS.format(host=here, port=port)
+    with server_of(bench, vm, port):
+        client = vm.spawn(f"exec sdpctl run --config /tmp/rules -- python3 -c '{program}'")
+        try:
+            wait_for(lambda: bool(listed()), bench.limit(20), client)
+            [socket] = listed()
+            expect(socket["options"] == ["tcp-fallback"] and socket["error"] == 111
+                   and socket["peer"] == {"address": here, "port": port}
+                   and [p["name"] for p in socket["processes"]] == ["python3"], socket)
+            counted(bench, vm, before, connect_fell_back=1, connect_done=0)
+            line = vm.check(f"sdpctl ss -H --dport {port}")
+            expect(re.fullmatch(rf"TCP .* {re.escape(here)}:{port}\s*", line), line)
+            expect(not vm.check(f"sdpctl ss -H --sport {port}"), "the other end is listed, too")
+        finally:
+            client.kill()
+        wait_for(lambda: not listed(), bench.limit(20), client)
 
 
 CLIENT = """

@@ -403,12 +403,13 @@ def bad_requests(bench: Bench) -> None:
                          ("2 3=0a1b00", "an address has 4 or 16 bytes"),
                          ("2 3=" + 17 * "00", ""), ("2 3=", "an address has 4 or 16 bytes"),
                          ("2 31=21 3=0a1b0001", "an IPv4 address has 32 bits"),
-                         ("2 32=00", "a prefix length without an address")):
+                         ("2 32=00", "a prefix length without an address"),
+                         ("7 2=05", ""), ("7 1=0100", "the family is AF_INET or AF_INET6")):
         result = vm.run(f"sdpctl raw {request}")
         expect(result.rc == 1 and why in result.output, f"{request}: {result.rc} {result.output}")
-    for number in (0, 4, 5, 7, 255):
+    for number in (0, 4, 5, 6, 8, 255):
         expect(vm.run(f"sdpctl raw {number}").rc != 0, f"command {number}")
-    for request in ("1", "2", "3", "2 30=ff1f0000 1=0200 31=08 3=0a000000 32=00 5=" + 16 * "00"):
+    for request in ("1", "2", "3", "7", "2 30=ff1f0000 1=0200 31=08 3=0a000000 32=00 5=" + 16 * "00"):
         expect(vm.run(f"sdpctl raw {request}").ok, request)
 
 

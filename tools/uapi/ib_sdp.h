@@ -32,6 +32,12 @@
  * connections; -1 for none. Reads as 1 if there is such a socket, else as 0.
  */
 #define SDP_LISTEN_TCP 84
+/*
+ * The descriptor of a TCP socket that the program has connected because SDP
+ * could not connect, and the errno of SDP (two ints): the module counts and
+ * lists the connection. Write-only.
+ */
+#define SDP_TCP_INSTEAD 85
 
 /* The module chooses the path of each send. */
 #define SDP_MODE_AUTO 0

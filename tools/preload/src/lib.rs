@@ -209,12 +209,16 @@ pub unsafe extern "C" fn connect(fd: c_int, addr: *const sockaddr, len: socklen_
     let Some(to) = (unsafe { addressee(fd, addr, len) }) else {
         return real();
     };
-    let is_refused = match by_sdp(fd, &to) {
+    let why = match by_sdp(fd, &to) {
         Way::Sdp(result) => return sock::answer(result, before),
-        Way::Tcp { is_refused } => is_refused,
+        Way::Tcp { why } => why,
     };
+    let is_refused = why.is_some_and(failed::is_of_peer);
     sock::answer(Ok(0), before);
     let result = sock::result(real());
+    if let (None | Some(libc::EINPROGRESS | libc::EINTR), Some(why)) = (errno_of(&result), why) {
+        twin::tell_module(fd, to.family, why);
+    }
     match errno_of(&result) {
         None if is_refused => to.config.tell(|| {
             let at = to.at;
@@ -265,8 +269,8 @@ unsafe fn addressee(fd: RawFd, addr: *const sockaddr, len: socklen_t) -> Option<
 enum Way {
     /// By SDP, with this result for the program.
     Sdp(io::Result<c_int>),
-    /// By TCP. `is_refused`: the peer has refused the connection by SDP, or has not answered.
-    Tcp { is_refused: bool },
+    /// By TCP. `why`: the error of SDP, if SDP was to connect.
+    Tcp { why: Option<c_int> },
 }
 
 /// Connects by SDP, unless the connection is to be made by TCP.
@@ -275,13 +279,16 @@ fn by_sdp(fd: RawFd, to: &Addressee) -> Way {
     let both = match to.transport {
         Transport::Tcp => {
             config.tell(|| format!("connects to {at} by TCP: a rule says so, or none fits"));
-            return Way::Tcp { is_refused: false };
+            return Way::Tcp { why: None };
         }
         transport => transport == Transport::Both && !config.require,
     };
-    let instead = |e| match instead(config, e, || format!("connect to {at}")) {
-        Some(result) => Way::Sdp(result),
-        None => Way::Tcp { is_refused: false },
+    let instead = |e: io::Error| {
+        let why = e.raw_os_error();
+        match instead(config, e, || format!("connect to {at}")) {
+            Some(result) => Way::Sdp(result),
+            None => Way::Tcp { why },
+        }
     };
     let twin = match Twin::of(fd, to.family) {
         Ok(twin) => twin,
@@ -316,8 +323,7 @@ fn by_sdp(fd: RawFd, to: &Addressee) -> Way {
         (Some(libc::ENODEV | libc::EADDRNOTAVAIL), Err(e)) => instead(e),
         (Some(errno), Err(e)) if both => {
             config.tell(|| format!("connects to {at} by TCP: SDP fails: {e}"));
-            let is_refused = failed::is_of_peer(errno);
-            Way::Tcp { is_refused }
+            Way::Tcp { why: Some(errno) }
         }
         (Some(errno), result) => {
             failed::tell(config, Kind::Sdp, &to.raw, errno);

@@ -181,10 +181,20 @@ impl Value {
     }
 
     pub(crate) fn of(number: c_int) -> Self {
+        Self::of_two(number, 0).with_len(size_of::<c_int>())
+    }
+
+    pub(crate) fn of_two(first: c_int, second: c_int) -> Self {
         let mut bytes = [0; OPTION_BYTES];
-        bytes[..size_of::<c_int>()].copy_from_slice(&number.to_ne_bytes());
-        let len = size_of::<c_int>();
+        let (to_first, rest) = bytes.split_at_mut(size_of::<c_int>());
+        to_first.copy_from_slice(&first.to_ne_bytes());
+        rest[..size_of::<c_int>()].copy_from_slice(&second.to_ne_bytes());
+        let len = 2 * size_of::<c_int>();
         Self { bytes, len }
+    }
+
+    fn with_len(self, len: usize) -> Self {
+        Self { len, ..self }
     }
 
     pub(crate) fn first(&self) -> Option<u8> {

@@ -15,6 +15,7 @@ use uapi::socket::{
     AF_INET_SDP,
     IPPROTO_SDP,
     SDP_LISTEN_TCP,
+    SDP_TCP_INSTEAD,
     SOL_SDP, //
 };
 
@@ -143,6 +144,19 @@ pub(crate) fn sdp_of(family: c_int) -> c_int {
     match family {
         libc::AF_INET6 => AF_INET6_SDP,
         _ => AF_INET_SDP,
+    }
+}
+
+/// Tells the module of a connection by TCP that replaces one by SDP, so that the module counts and
+/// lists the connection. `why` is the errno of SDP. Without the module, nothing happens.
+pub(crate) fn tell_module(tcp: RawFd, family: c_int, why: c_int) {
+    if why == libc::EAFNOSUPPORT {
+        return;
+    }
+    if let Ok(sdp) = sock::open(sdp_of(family)) {
+        let connection = Value::of_two(tcp, why);
+        // An older module does not have the option.
+        let _ = sock::set(sdp.as_raw_fd(), SOL_SDP, SDP_TCP_INSTEAD, &connection);
     }
 }
 

@@ -199,7 +199,13 @@ impl TryFrom<&Message> for Socket {
     type Error = Fail;
 
     fn try_from(m: &Message) -> Result<Self, Fail> {
-        let n = |number| need(m, number);
+        let options = need(m, a::OPTIONS)?;
+        // A TCP socket has no figures of SDP.
+        let is_tcp = options & u64::from(nl::option::TCP_FALLBACK) != 0;
+        let n = |number| match m.number(number) {
+            None if is_tcp => Ok(0),
+            _ => need(m, number),
+        };
         // States and modes of a newer module have no name.
         let name = |number: u64, all: &[&'static str]| {
             let index = usize::try_from(number).unwrap_or(usize::MAX);
@@ -237,7 +243,7 @@ impl TryFrom<&Message> for Socket {
             user_timeout_ms: n(a::USER_TIMEOUT)?,
             error: m.number(a::ERROR),
             features: names(n(a::FEATURES)?, &FEATURES),
-            options: names(n(a::OPTIONS)?, &OPTIONS),
+            options: names(options, &OPTIONS),
             counters: read_counters(&m.nests(a::COUNTER)?)?,
             pace: m.nests(a::PACE)?.first().map(Pace::of),
             processes: None,

@@ -88,7 +88,9 @@ pub(crate) fn run(cli: &Cli, args: &SsArgs) -> Result<ExitCode, Fail> {
         ));
     }
     let mut module = Module::open(&cli.messages)?;
-    let messages = module.dump(nl::CMD_SOCK_GET, filter(args, words.states))?;
+    let attrs = filter(args, words.states);
+    let mut messages = module.dump(nl::CMD_SOCK_GET, attrs.clone())?;
+    messages.extend(module.dump_newer(nl::CMD_TCP_GET, attrs)?);
     let mut sockets: Vec<Socket> = messages
         .iter()
         .map(Socket::try_from)

@@ -2,6 +2,7 @@
 //! Sockets of AF_INET and AF_INET6 that use TCP where SDP cannot connect (net.sdp.tcp_fallback).
 
 use super::both::{are_connected, domain_of, protocol_of};
+use crate::support::counters::stat;
 use crate::support::flow::{self, Exchange};
 use crate::support::harness::{
     differences, eventually, expect, expect_eq, expect_errno, failed, joined, skip, spawn_waiting,
@@ -13,9 +14,10 @@ use crate::tests::settings::sysctl::{needs_root, Changed};
 use crate::tests::settings::timestamps::SOFTWARE;
 use crate::tests::uncopied::inflight::Growth;
 use libc::{
-    EAGAIN, ECONNREFUSED, ECONNRESET, EINPROGRESS, EINVAL, EISCONN, EPOLLET, EPOLLIN, EPOLLOUT,
-    EPOLLRDHUP, IPPROTO_IP, IPPROTO_TCP, MSG_FASTOPEN, POLLERR, POLLHUP, POLLIN, POLLOUT,
-    SHUT_RDWR, SOCK_STREAM, SOL_SOCKET, SO_DOMAIN, SO_PROTOCOL,
+    EAGAIN, EBADF, ECONNREFUSED, ECONNRESET, EINPROGRESS, EINVAL, EISCONN, ENODEV, ENOPROTOOPT,
+    ENOTSOCK, EPOLLET, EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPROTONOSUPPORT, IPPROTO_IP, IPPROTO_TCP,
+    MSG_FASTOPEN, POLLERR, POLLHUP, POLLIN, POLLOUT, SHUT_RDWR, SOCK_STREAM, SOL_SOCKET, SO_DOMAIN,
+    SO_PROTOCOL,
 };
 use std::io;
 use std::net::IpAddr;
@@ -23,7 +25,9 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
-use uapi::socket::{AF_INET_SDP, IPPROTO_SDP, SDP_LISTEN_TCP, SDP_ZCOPY_MODE, SOL_SDP};
+use uapi::socket::{
+    AF_INET_SDP, IPPROTO_SDP, SDP_LISTEN_TCP, SDP_TCP_INSTEAD, SDP_ZCOPY_MODE, SOL_SDP,
+};
 
 tests!("fallback";
     becomes_tcp,
@@ -43,6 +47,8 @@ tests!("fallback";
     options_of_ipv6_are_kept,
     names_are_kept,
     is_shown,
+    told_by_a_program,
+    told_of_many,
     bytes_get_through,
     rest_is_sent_after_close,
     closed_with_a_reset,
@@ -386,6 +392,81 @@ fn is_shown(env: &Env) -> Outcome {
     eventually("its line", lines, |&n| n == 1)?;
     sock.close()?;
     eventually("no line", lines, |&n| n == 0).map(drop)
+}
+
+/// Tells the module, by its socket `sdp`, that the program has connected a TCP socket instead.
+fn tell(sdp: &Sock, tcp: i32, why: i32) -> io::Result<()> {
+    let bytes = [tcp.to_ne_bytes(), why.to_ne_bytes()].concat();
+    sdp.set_bytes(SOL_SDP, SDP_TCP_INSTEAD, &bytes)
+}
+
+fn told_by_a_program(env: &Env) -> Outcome {
+    if env.family == Family::Tcp {
+        return skip("an option of SDP");
+    }
+    let (sdp_listener, _) = env.listener(1)?;
+    for ip in [Some(env.local), env.local6].into_iter().flatten() {
+        let sdp = env.socket()?;
+        let (listener, addr) = server(ip)?;
+        let tcp = Sock::new(domain_of(ip), SOCK_STREAM, IPPROTO_TCP)?;
+        let fd = tcp.as_raw_fd();
+        expect_errno(tell(&sdp, fd, ECONNREFUSED), EINVAL, "a new socket")?;
+        let listening = tell(&sdp, listener.as_raw_fd(), ECONNREFUSED);
+        expect_errno(listening, EINVAL, "a listener")?;
+        tcp.connect(&addr)?;
+        let (other, _) = listener.accept()?;
+        for why in [0, -1, 4096, i32::MIN] {
+            expect_errno(tell(&sdp, fd, why), EINVAL, "no errno")?;
+        }
+        let file = std::fs::File::open("/proc/version")?;
+        for (fd, errno) in [
+            (-1, EBADF),
+            (1 << 20, EBADF),
+            (file.as_raw_fd(), ENOTSOCK),
+            (sdp.as_raw_fd(), EPROTONOSUPPORT),
+        ] {
+            expect_errno(tell(&sdp, fd, ECONNREFUSED), errno, "no TCP socket")?;
+        }
+        let short = sdp.set_int(SOL_SDP, SDP_TCP_INSTEAD, fd);
+        expect_errno(short, EINVAL, "a descriptor alone")?;
+        let of_listener = tell(&sdp_listener, fd, ECONNREFUSED);
+        expect_errno(of_listener, EINVAL, "by a listener")?;
+        let read = sdp.get_int(SOL_SDP, SDP_TCP_INSTEAD);
+        expect_errno(read, ENOPROTOOPT, "getsockopt()")?;
+
+        let before = stat(env, "connect_fell_back")?;
+        // The first call counts.
+        for why in [ECONNREFUSED, ENODEV] {
+            tell(&sdp, fd, why)?;
+            expect_eq(stat(env, "connect_fell_back")? - before, 1, "told")?;
+        }
+        drop((tcp, other));
+    }
+    Ok(())
+}
+
+/// Connections that have ended make room for others.
+fn told_of_many(env: &Env) -> Outcome {
+    if env.family == Family::Tcp {
+        return skip("an option of SDP");
+    }
+    let sdp = env.socket()?;
+    let (listener, addr) = server(env.local)?;
+    let mut kept = Vec::new();
+    // More than the module lists.
+    for i in 0..1100 {
+        let tcp = Sock::new(domain_of(env.local), SOCK_STREAM, IPPROTO_TCP)?;
+        tcp.connect(&addr)?;
+        let (other, _) = listener.accept()?;
+        tell(&sdp, tcp.as_raw_fd(), ECONNREFUSED)?;
+        // Some connections last, and of the others, either end closes first.
+        match i % 50 {
+            0 => kept.push((tcp, other)),
+            n if n % 2 == 0 => drop((tcp, other)),
+            _ => drop((other, tcp)),
+        }
+    }
+    Ok(())
 }
 
 fn bytes_get_through(env: &Env) -> Outcome {
