@@ -168,6 +168,10 @@ fn post_sink(
     ) else {
         return Ok(false);
     };
+    // Counted here: if the provider refuses the message, the advert ends with the connection, and
+    // is counted then.
+    let (sk, stats) = (output.sock.sk(), output.sock.stats);
+    output.measured.counts.add(stats, Kept::SinkSent, 1);
     let message = Control::SinkAvail {
         len,
         rkey: address.key,
@@ -177,8 +181,6 @@ fn post_sink(
     let with = With::Registration(region);
     let posted = output.post_with(message, with)?;
     if posted {
-        let (sk, stats) = (output.sock.sk(), output.sock.stats);
-        output.measured.counts.add(stats, Kept::SinkSent, 1);
         let (sink, bytes) = (true, 0);
         trace::advert_posted(sk, Advert { sink, len, bytes });
         stats.inc(Counter::MrRegistered);

@@ -196,6 +196,10 @@ impl<'a> Advertiser<'a> {
             .adverts
             .post(kind, waiting, len, Posted::now(region));
         posted.map_err(|_| Unposted::Gone)?;
+        // Counted here: if the provider refuses the message, the advert is aborted with the
+        // connection, and counted as such.
+        let stats = output.sock.stats;
+        output.measured.counts.add(stats, Kept::AdvertPosted, 1);
         let message = InStream::SrcAvail {
             len,
             rkey: address.key,
@@ -206,8 +210,7 @@ impl<'a> Advertiser<'a> {
             .post_in_stream(permit, message, &mut frags, waiting, with)
             .map_err(Unposted::Fatal)?
         {
-            let (sk, stats) = (output.sock.sk(), output.sock.stats);
-            output.measured.counts.add(stats, Kept::AdvertPosted, 1);
+            let sk = output.sock.sk();
             let (sink, bytes) = (false, 0);
             trace::advert_posted(sk, Advert { sink, len, bytes });
             stats.inc(Counter::MrRegistered);
