@@ -264,12 +264,12 @@ impl Session {
             format!("the victim's error is {got} instead of {errno}")
         })?;
         self.peer.await_disconnect()?;
-        self.before.expect(counted, Duration::from_secs(1))
+        self.before.expect(counted, self.limit)
     }
 
     /// Expects that exactly these counters change.
     pub(crate) fn expect_counted(&self, counted: &Moves) -> Result<()> {
-        self.before.expect(counted, Duration::from_secs(1))
+        self.before.expect(counted, self.limit)
     }
 
     /// The change of a counter since the session was opened.

@@ -110,7 +110,7 @@ fn answered(ctx: &Ctx, ack: &[u8], errno: i32, counted: &Moves) -> Result<(Peer,
     expect(got == errno, || {
         format!("connect() ended with {got} instead of {errno}")
     })?;
-    before.expect(counted, Duration::from_secs(1))?;
+    before.expect(counted, ctx.limit)?;
     Ok((peer, victim))
 }
 

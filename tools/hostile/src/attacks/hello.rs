@@ -11,7 +11,6 @@ use crate::sock::Sock;
 use proto_host::proto::hello::{Refusal, HELLO_LEN, HELLO_ROOM};
 use proto_host::proto::violation::Violation;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::time::Duration;
 
 pub(super) const ATTACKS: &[Attack] = &[
     Attack {
@@ -173,7 +172,7 @@ fn refused_bytes(ctx: &Ctx, private: &[u8], why: Violation) -> Result<()> {
     })?;
     before.expect(
         &moves(&[("refused_bad_hello", 1), (&counter(why), 1)]),
-        Duration::from_secs(1),
+        ctx.limit,
     )?;
     expect(!listener.has_connection()?, || {
         "accept() would have a connection".to_owned()
@@ -228,10 +227,7 @@ fn random_nonce(ctx: &Ctx) -> Result<()> {
         expect(tells(ctx, answer, Refusal::NoListener), || {
             format!("the answer is {answer:?}")
         })?;
-        before.expect(
-            &moves(&[("refused_no_listener", 1)]),
-            Duration::from_secs(1),
-        )?;
+        before.expect(&moves(&[("refused_no_listener", 1)]), ctx.limit)?;
     }
     expect(!listener.has_connection()?, || {
         "a connection from outside has reached a listener on loopback".to_owned()

@@ -278,9 +278,8 @@ fn limit_held_shut(ctx: &Ctx) -> Result<()> {
 }
 
 /// The time in which a deferred connection that is due must get the place of a half-open one, which
-/// is old after a second. It is much shorter than the time after which the half-open one ends by
-/// itself.
-const SOON: Duration = Duration::from_secs(5);
+/// is old after a second. It is shorter than the time after which the half-open one ends by itself.
+const SOON: Duration = Duration::from_secs(12);
 
 /// A listener with one place, and a connection that it defers, which takes no place.
 fn with_deferred(addr: SocketAddrV4, ctx: &Ctx) -> Result<(Sock, Sock)> {

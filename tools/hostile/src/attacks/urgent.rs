@@ -243,13 +243,16 @@ fn announced_for_ever(ctx: &Ctx) -> Result<()> {
     arrive(&mut session)?;
     expect_no_byte(&session, libc::EAGAIN)?;
     // All calls at one position of the stream together wait no longer than one call.
-    let began = Instant::now();
+    // Otherwise each of them would wait for 100 ms.
+    let mut slow = 0;
     for _ in 0..20 {
         session.peer.send_flagged(FLAG_OOB_PEND, Body::Data, b"")?;
+        let began = Instant::now();
         expect_mark(&session, false)?;
+        slow += u32::from(began.elapsed() >= Duration::from_millis(80));
     }
-    expect(began.elapsed() < Duration::from_secs(1), || {
-        format!("20 times SIOCATMARK took {:?}", began.elapsed())
+    expect(slow < 10, || {
+        format!("{slow} of 20 calls of SIOCATMARK have waited")
     })?;
     for _ in 0..50 {
         session
