@@ -25,6 +25,11 @@ pub(crate) fn stat(env: &Env, name: &str) -> io::Result<u64> {
     value.ok_or_else(|| io::Error::other(format!("no counter {name}")))
 }
 
+/// How often bytes went by copy because the peer had no room for an advert in time.
+pub(crate) fn without_room(env: &Env) -> io::Result<u64> {
+    Ok(stat(env, "by_copy_AdvertsFull")? + stat(env, "by_copy_NoCredits")?)
+}
+
 /// All counters of the module.
 pub(crate) fn stats(env: &Env) -> io::Result<String> {
     match env.family {

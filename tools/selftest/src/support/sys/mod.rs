@@ -31,7 +31,7 @@ pub(crate) use poll::{poll_fds, select_one, Ready};
 pub(crate) use process::*;
 pub(crate) use raw::*;
 pub(crate) use ring::{Request, Ring};
-pub(crate) use sock::{Linger, Sock};
+pub(crate) use sock::{Linger, Sock, TCPI_SND_CWND, TCPI_UNACKED};
 pub(crate) use uring::{uring_recv, uring_sendmsg_to, Registered, SendZc};
 
 use std::io;

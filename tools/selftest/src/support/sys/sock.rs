@@ -14,6 +14,12 @@ const F_SETOWN_EX: i32 = 15;
 #[derive(Debug)]
 pub(crate) struct Sock(OwnedFd);
 
+/// The offset of `tcpi_unacked` in `struct tcp_info` (include/uapi/linux/tcp.h). For a listener,
+/// this is the number of connections that wait for accept().
+pub(crate) const TCPI_UNACKED: usize = 24;
+/// The offset of `tcpi_snd_cwnd`.
+pub(crate) const TCPI_SND_CWND: usize = 80;
+
 /// The value of SO_LINGER. `secs` is the time for which close() waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Linger {
@@ -323,6 +329,20 @@ impl Sock {
         // SAFETY: we own the descriptor and give it up here.
         checked(unsafe { libc::close(self.0.into_raw_fd()) })?;
         Ok(())
+    }
+
+    /// The 32-bit members of TCP_INFO at these offsets.
+    pub(crate) fn tcp_info<const COUNT: usize>(
+        &self,
+        offsets: [usize; COUNT],
+    ) -> io::Result<[u32; COUNT]> {
+        let mut info = [0; 104];
+        let len = self.get_bytes(libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
+        if len < info.len() {
+            return Err(io::Error::other(format!("TCP_INFO of {len} bytes")));
+        }
+        let word = |at: usize| [info[at], info[at + 1], info[at + 2], info[at + 3]];
+        Ok(offsets.map(|at| u32::from_ne_bytes(word(at))))
     }
 
     /// Sets SO_RCVTIMEO or SO_SNDTIMEO, in milliseconds (0: no limit).

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The flags of send() and recv(), and other calls that send and receive.
 
-use crate::support::counters::stat;
+use crate::support::counters::{stat, without_room};
 use crate::support::flow::{self, Span};
 use crate::support::harness::{
     eventually, expect, expect_eof, expect_eq, expect_errno, expect_received, expect_waited,
@@ -116,7 +116,7 @@ fn sent_by(env: &Env, path: Option<i32>, spans: &[Span]) -> Result<(Sock, Sock),
         other.set_int(SOL_SDP, SDP_ZCOPY_MODE, mode)?;
     }
     let before = stat(env, "tx_zcopy_bytes")?;
-    let late_before = stat(env, "by_copy_NoCredits")?;
+    let late_before = without_room(env)?;
     for &span in spans {
         let n = other.send(&span.to_vec(), 0)?;
         expect_eq(n as u64, span.len, "sent in one call")?;
@@ -133,7 +133,7 @@ fn sent_by(env: &Env, path: Option<i32>, spans: &[Span]) -> Result<(Sock, Sock),
         Some(_) => (long.sum::<u64>() / 2, total),
     };
     // Where the peer's receives are late, a send goes by copy after 50 ms.
-    let least = if stat(env, "by_copy_NoCredits")? > late_before {
+    let least = if without_room(env)? > late_before {
         0
     } else {
         least

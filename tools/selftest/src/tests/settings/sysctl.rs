@@ -755,14 +755,18 @@ fn short_rest_waits_for_memory(env: &Env) -> Outcome {
 /// If the maximum number of adverts is outstanding, the next bytes go by copy.
 fn adverts_are_bounded(env: &Env) -> Outcome {
     needs_root(env)?;
-    let most_out = |most: &str| -> Result<(u64, u64), Fail> {
-        let _most = Changed::to("max_adverts", most)?;
+    let most_out = |most: u64| -> Result<(u64, u64), Fail> {
+        let _most = Changed::to("max_adverts", &most.to_string())?;
         let mut stream = Stream::new(env)?;
         let full = Growth::of(env, "by_copy_AdvertsFull")?;
         let mut out = 0;
-        for _ in 0..5 {
+        for sends in 0..5 {
             let pages = Pages::new(LEN, false)?;
             stream.fill(pages);
+            // Copied bytes that nobody reads use up the credits.
+            if sends <= most {
+                stream.await_credits()?;
+            }
             let n = stream.one.send_raw(pages.at(0), LEN, MSG_NOSIGNAL)?;
             expect_eq(n, LEN, "sent in one call")?;
             stream.sent += n as u64;
@@ -772,12 +776,12 @@ fn adverts_are_bounded(env: &Env) -> Outcome {
         stream.receive()?;
         Ok((out, refused))
     };
-    let (out, refused) = most_out("1")?;
+    let (out, refused) = most_out(1)?;
     expect_eq(out, 1, "adverts out of one")?;
     expect(refused > 0, "nothing was copied for want of an advert")?;
-    let (out, refused) = most_out("3")?;
+    let (out, refused) = most_out(3)?;
     expect_eq(out, 3, "adverts out of three")?;
     expect(refused > 0, "nothing was copied for want of an advert")?;
-    let (out, _) = most_out("32")?;
+    let (out, _) = most_out(32)?;
     expect(out > 3, format!("{out} adverts out of 32"))
 }

@@ -224,6 +224,16 @@ fn watched_memory_goes_by_copy(env: &Env) -> Outcome {
 /// If the peer has no receive for another message, bytes that could go without a copy are copied,
 /// and wait as copies.
 fn without_credits(env: &Env) -> Outcome {
+    // On a slow machine the peer may give credits after it seemed to have none.
+    for _ in 0..5 {
+        if copies_without_credits(env)? {
+            return Ok(());
+        }
+    }
+    failed("the bytes do not go by copy")
+}
+
+fn copies_without_credits(env: &Env) -> Result<bool, Fail> {
     let stream = Stream::new(env)?;
     let waits = || stream.one.ioctl_int(libc::TIOCOUTQ).map(|bytes| bytes > 0);
     let mut sent = 0;
@@ -241,9 +251,9 @@ fn without_credits(env: &Env) -> Outcome {
     pages.write(0, &Span::new(env.seed, sent, LEN as u64).to_vec());
     let n = stream.one.send_raw(pages.at(0), LEN, MSG_NOSIGNAL)?;
     expect_eq(n, LEN, "sent")?;
-    without.at_least(1)?;
-    expect_eq(stat(env, "advert_async")?, adverts, "adverts")?;
-    receive(&stream.other, Span::new(env.seed, 0, sent + LEN as u64))
+    let copied = without.at_least(1).is_ok() && stat(env, "advert_async")? == adverts;
+    receive(&stream.other, Span::new(env.seed, 0, sent + LEN as u64))?;
+    Ok(copied)
 }
 
 /// The user's limit of locked memory limits the bytes in flight. When these bytes were read, the

@@ -7,11 +7,13 @@ use crate::support::flow::Span;
 use crate::support::harness::{
     eventually, expect, expect_eq, receive, skip, Env, Fail, Family, Outcome, QUIET_MS,
 };
-use crate::support::sys::{self, Ended, Fork, Pages, Sock, HUGE, PAGE};
+use crate::support::sys::{
+    self, Ended, Fork, Pages, Sock, HUGE, PAGE, TCPI_SND_CWND, TCPI_UNACKED,
+};
 use libc::{MSG_NOSIGNAL, SOL_SOCKET, SO_RCVBUF, SO_SNDBUFFORCE};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 pub(in crate::tests) use uapi::socket::{
     SDP_FAULT_BLOCK as BLOCK, SDP_FAULT_COPY as COPY, SDP_FAULT_POLICY, SDP_MODE_AZCOPY as RETURNS,
@@ -102,10 +104,25 @@ impl<'a> Stream<'a> {
         pages.write(0, &self.next(pages.len()).to_vec());
     }
 
+    /// Waits until the peer has given the credits for an advert, but not for long. A send itself
+    /// waits for credits only for 50 ms before it copies, and a slow machine gives them later.
+    pub(in crate::tests) fn await_credits(&self) -> io::Result<()> {
+        const CREDITS: u32 = 4;
+        let limit = Instant::now() + Duration::from_secs(5);
+        loop {
+            let [window, unacked] = self.one.tcp_info([TCPI_SND_CWND, TCPI_UNACKED])?;
+            if window.saturating_sub(unacked) >= CREDITS || Instant::now() > limit {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     /// Sends the bytes that [`Stream::fill`] has written to the pages, in one call that returns
     /// while they are in flight.
     #[track_caller]
     pub(in crate::tests) fn send_filled(&mut self, pages: Pages) -> Outcome {
+        self.await_credits()?;
         let before = stat(self.env, "advert_async")?;
         let n = self.one.send_raw(pages.at(0), pages.len(), MSG_NOSIGNAL)?;
         expect_eq(n, pages.len(), "sent in one call")?;
