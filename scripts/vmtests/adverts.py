@@ -35,8 +35,10 @@ def slow_link(bench: Bench) -> None:
         # The time to take pages away must be short beside the delay, on a busy host, too.
         for vm in bench.vms:
             vm.check("tc qdisc change dev eth0 root netem delay 50ms")
-        job = bench.selftest_passes(bench.selftest("azwhen/comes_back_in_time azwhen/header_and_body_in_time", bench.b),
-                                    90)
+        command = bench.selftest("azwhen/comes_back_in_time azwhen/header_and_body_in_time", bench.b)
+        job = bench.selftest_passes(command, 90)
+        if "# SKIP" in job.output:
+            job = bench.selftest_passes(command, 90)
         expect("# SKIP" not in job.output, job.output)
 
 

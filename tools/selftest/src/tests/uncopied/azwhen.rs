@@ -275,38 +275,48 @@ fn behind_copied_bytes(env: &Env) -> Outcome {
     let mut stream = Stream::new(env)?;
     return_at_once(&stream.other)?;
     let (from, to) = (Pages::new(LEN, false)?, Pages::new(LEN, false)?);
+    let limit = Instant::now() + Duration::from_secs(20);
     for head in [1, 16, PAGE - 1] {
         let part = |pages: Pages| pages.part(PAGE - head, LEN - PAGE + head);
-        let mut tries = 1;
-        while !takes_pages_along(&mut stream, part(from), part(to), head)? {
+        let mut tries = 0;
+        loop {
+            match takes_pages_along(&mut stream, part(from), part(to), head)? {
+                Some(true) => break,
+                Some(false) => tries += 1,
+                None if Instant::now() > limit => {
+                    return skip("the bytes come before the reader: this machine is too slow");
+                }
+                None => {}
+            }
             expect(tries < 20, format!("nothing behind {head} bytes"))?;
-            tries += 1;
         }
     }
     settled(env)
 }
 
-/// Whether a call that copies the first `head` bytes also returns whole pages early. A call does
-/// not do so while the first of these pages are being read into the kernel's memory, because no
-/// reader came in time.
+/// Whether a call that copies the first `head` bytes also returns whole pages early; `None` if it
+/// does not because it came too late: the first of these pages are then being read into the
+/// kernel's memory.
 fn takes_pages_along(
     stream: &mut Stream<'_>,
     from: Pages,
     to: Pages,
     head: usize,
-) -> Result<bool, Fail> {
+) -> Result<Option<bool>, Fail> {
     let early = Growth::of(stream.env, "read_early")?;
     let advert = Growth::of(stream.env, "advert_received")?;
+    let late = Growth::of(stream.env, "pulled_Delay")?;
     stream.send(from)?;
     // The advert comes in a message behind the copied bytes.
     advert.reaches(1)?;
     // SAFETY: no reference to the pages exists.
     let n = unsafe { stream.other.recv_raw(to.at(0), to.len(), 0)? };
+    let is_late = grown(&late)? > 0;
     let along = n >= head + 4 * PAGE && early.at_least(1).is_ok();
     Expected::next_of(stream, to.part(0, n)).check()?;
     stream.received += n as u64;
     stream.receive()?;
-    Ok(along)
+    Ok((along || !is_late).then_some(along))
 }
 
 /// The number of bytes of a buffer before its first whole page.
@@ -564,8 +574,7 @@ fn frames_in_time(env: &Env, sizes: &'static [usize], soon: Option<u64>) -> Outc
         .map(|size| Ok(Pages::new(size.next_multiple_of(PAGE), false)?.part(0, *size)))
         .collect::<io::Result<_>>()?;
     let all: usize = sizes.iter().sum();
-    let mut least = Duration::MAX;
-    let mut unclear = 0;
+    let (mut too_soon, mut unclear) = (0, 0);
     for frame in 0..FRAMES {
         others = others.min(in_flight(env)?);
         let before = grown(&early)?;
@@ -585,7 +594,7 @@ fn frames_in_time(env: &Env, sizes: &'static [usize], soon: Option<u64>) -> Outc
             std::thread::yield_now();
         }
         if grown(&early)? > before {
-            least = least.min(returned.elapsed());
+            too_soon += u64::from(returned.elapsed() < Duration::from_millis(10));
             // The call took the pages away, and may have waited for the peer before.
             unclear += u32::from(returned.elapsed() < 2 * took);
         }
@@ -599,8 +608,10 @@ fn frames_in_time(env: &Env, sizes: &'static [usize], soon: Option<u64>) -> Outc
     drop(sock);
     settled(env)?;
     // Taking 16 pages away takes less than a millisecond, or a few milliseconds under the checkers.
-    if least < Duration::from_millis(10) {
-        return skip(format!("the bytes arrive too soon: after {least:?}"));
+    if too_soon > early / 4 {
+        return skip(format!(
+            "the bytes arrive too soon: {too_soon} of {early} times"
+        ));
     }
     // On a busy machine it may take long to take the pages, too. Over a slow link, a skipped test is a
     // failure (adverts.slow_link).

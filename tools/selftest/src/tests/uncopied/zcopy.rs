@@ -7,7 +7,7 @@ use crate::support::counters::stat;
 use crate::support::flow::{recv_span, spawn, Exchange, Span};
 use crate::support::harness::{
     eventually, expect, expect_eof, expect_eq, expect_errno, expect_errno_of, expect_received,
-    failed, joined, receive, spawn_waiting, tests, Env, Fail, Family, Outcome, QUIET_MS,
+    failed, joined, receive, skip, spawn_waiting, tests, Env, Fail, Family, Outcome, QUIET_MS,
 };
 use crate::support::pattern::Rng;
 use crate::support::peer::{Remote, Work};
@@ -247,15 +247,35 @@ fn into_our_memory(env: &Env) -> Outcome {
 
 /// Between a sender and a reader with large buffers nothing is copied. The module reads an advert
 /// into its own memory if no reader comes within 4 ms, which can happen on a busy machine.
-/// Therefore there are several attempts.
+/// Therefore there are several attempts, and those with such a read do not count.
 fn not_one_copy(env: &Env) -> Outcome {
-    if (1..5).any(|_| moves_without_a_copy(env).is_ok()) {
-        return Ok(());
+    let limit = Instant::now() + Duration::from_secs(20);
+    let direct = stat(env, "rx_zcopy_bytes")?;
+    let mut counted = 0;
+    loop {
+        let late = stat(env, "pulled_Delay")?;
+        let result = moves_without_a_copy(env)?;
+        if result.is_ok() {
+            return Ok(());
+        }
+        if stat(env, "pulled_Delay")? == late {
+            counted += 1;
+            if counted == 5 {
+                return result;
+            }
+        }
+        if Instant::now() > limit {
+            // Some bytes must go directly on a slow machine, too.
+            if stat(env, "rx_zcopy_bytes")? == direct {
+                return result;
+            }
+            return skip("the readers come late: this machine is too slow");
+        }
     }
-    moves_without_a_copy(env)
 }
 
-fn moves_without_a_copy(env: &Env) -> Outcome {
+/// Moves bytes, which must arrive. The inner result tells whether they were not copied.
+fn moves_without_a_copy(env: &Env) -> Result<Outcome, Fail> {
     const LEN: usize = 3_000_000;
     let (one, other) = env.own_pair()?;
     set_threshold(env, &one, THRESHOLD)?;
@@ -270,10 +290,10 @@ fn moves_without_a_copy(env: &Env) -> Outcome {
     pause();
     expect_eq(send_once(&one, span, 5, 0)?, LEN, "sent")?;
     expect_eq(joined(reading)??, (LEN, true), "received")?;
-    nearly_all(env, "tx_zcopy_bytes", sent, LEN as u64)?;
-    nearly_all(env, "rx_zcopy_bytes", direct, LEN as u64)?;
     let copied = stat(env, "tx_copied_bytes")? - copied;
-    expect(copied < 20_000, format!("{copied} bytes were copied"))
+    Ok(nearly_all(env, "tx_zcopy_bytes", sent, LEN as u64)
+        .and_then(|()| nearly_all(env, "rx_zcopy_bytes", direct, LEN as u64))
+        .and_then(|()| expect(copied < 20_000, format!("{copied} bytes were copied"))))
 }
 
 /// Buffers that are not accessible, or only in part.
