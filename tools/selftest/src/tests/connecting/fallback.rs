@@ -673,7 +673,7 @@ fn slow_server(ip: IpAddr) -> Result<(Sock, SockAddr, Vec<Sock>), Fail> {
 fn accept_until_a_byte(listener: &Sock) -> Result<Sock, Fail> {
     for _ in 0..8 {
         let (sock, _) = listener.accept()?;
-        if sock.poll(POLLIN, 300)? != 0 && sock.recv(&mut [0], libc::MSG_PEEK)? == 1 {
+        if sock.poll(POLLIN, 20_000)? != 0 && sock.recv(&mut [0], libc::MSG_PEEK)? == 1 {
             return Ok(sock);
         }
     }

@@ -359,9 +359,14 @@ fn epoll_edge_on_write_space(env: &Env) -> Outcome {
     expect_eq(next(&epoll, QUIET_MS)?, 0, "nothing has changed")?;
     let mut seed = env.seed;
     for round in 0..2 {
-        let sent = fill(&sock, seed)?;
-        next(&epoll, 0)?;
-        expect_eq(next(&epoll, QUIET_MS)?, 0, format!("full, round {round}"))?;
+        let mut sent = fill(&sock, seed)?;
+        // On a slow machine the peer may make room after the socket seemed to be full.
+        let mut edges = 0;
+        while next(&epoll, QUIET_MS)? != 0 {
+            edges += 1;
+            expect(edges <= 20, format!("edges while full, round {round}"))?;
+            sent = fill_from(&sock, seed, sent)?;
+        }
         remote.recv_span(Span::new(seed, 0, sent), 50_000)?;
         expect_eq(
             next(&epoll, -1)?,

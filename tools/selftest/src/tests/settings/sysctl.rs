@@ -686,7 +686,7 @@ fn memory_is_short_and_bytes_get_through(env: &Env) -> Outcome {
             expect(sent < 1 << 20, "no limit holds")?;
         }
         receive(to, Span::new(env.seed, ROUNDS * 100, sent - ROUNDS * 100))?;
-        expect_eq(from.poll(POLLOUT, 2000)?, POLLOUT, "when all is read")?;
+        expect_eq(from.poll(POLLOUT, 20_000)?, POLLOUT, "when all is read")?;
         from.send_all(&Span::new(env.seed, sent, 100).to_vec())?;
         receive(to, Span::new(env.seed, sent, 100))?;
     }
