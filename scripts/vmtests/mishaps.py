@@ -318,8 +318,8 @@ def link_comes_back(bench: Bench) -> None:
                 size = (4 if row.held else 64) << 20
                 with in_states(bench, 8000 + 10 * number, row, size) as streams:
                     before = lost(adapter)
-                    # Long enough that no request runs out of retries, however busy the host is.
-                    cut(bench, "500ms")
+                    # No request may run out of its eight tries while the host keeps a machine waiting for seconds.
+                    cut(bench, "2s")
                     expect(lost(adapter) > before, "nothing was lost with the link")
                     carried = adapter.carried()
                     time.sleep(0.5)
