@@ -67,6 +67,7 @@ const int SDP_CONST_CAP_NET_ADMIN = CAP_NET_ADMIN;
 const unsigned int SDP_CONST_PF_KTHREAD = PF_KTHREAD;
 const unsigned int SDP_CONST_PF_MEMALLOC = PF_MEMALLOC;
 const unsigned long SDP_CONST_VM_SOFTDIRTY = VM_SOFTDIRTY;
+const unsigned long SDP_CONST_VM_LOCKED = VM_LOCKED;
 /*
  * Flags of areas that are not simply private memory of a program. The kernel
  * crate's MAYSHARE is VM_MAYEXEC (Linux 7.2).

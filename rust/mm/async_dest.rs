@@ -302,8 +302,13 @@ impl Receiving {
         let end = base + pages * PAGE_SIZE;
         let locked = Locked::charge(pins.folio_bytes(), stats)?;
         let guard = mm.mmap_read_lock();
-        if Simple::any(&guard, base, end)?.pages() < pages {
+        let area = Simple::any(&guard, base, end)?;
+        if area.pages() < pages {
             return Err(EAGAIN.into());
+        }
+        // munlock() skips pages that are away: they would stay unevictable, but not count any more.
+        if area.is_locked() && !locked.is_unlimited() {
+            return Err(Reason::NotProtectable.into());
         }
         let absent = Absent::new(base, &pins, watch.began)?;
         let mut receiving = Self {

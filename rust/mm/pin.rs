@@ -90,6 +90,11 @@ impl Locked {
         // INVARIANT: Just charged, or free of charge.
         Ok(Self { charged })
     }
+
+    /// Whether the user has no limit.
+    pub(super) fn is_unlimited(&self) -> bool {
+        self.charged.user.is_null()
+    }
 }
 
 impl Drop for Locked {

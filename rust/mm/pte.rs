@@ -118,6 +118,11 @@ impl<'a> Area<'a> {
         }
     }
 
+    /// Whether the program has locked the area, as by mlock().
+    pub(super) fn is_locked(&self) -> bool {
+        self.vma.flags() & bindings::SDP_CONST_VM_LOCKED != 0
+    }
+
     pub(super) fn pages(&self) -> usize {
         (self.end - self.start) / PAGE_SIZE
     }

@@ -164,6 +164,20 @@ impl Pages {
         Ok(())
     }
 
+    /// mlock().
+    pub(crate) fn lock(self) -> io::Result<()> {
+        // SAFETY: as for advise().
+        checked(unsafe { libc::mlock(self.start as *const _, self.len) })?;
+        Ok(())
+    }
+
+    /// munlock().
+    pub(crate) fn unlock(self) -> io::Result<()> {
+        // SAFETY: as for advise().
+        checked(unsafe { libc::munlock(self.start as *const _, self.len) })?;
+        Ok(())
+    }
+
     /// munmap(); nothing is mapped in the place of the pages.
     pub(crate) fn unmap(self) -> io::Result<()> {
         // SAFETY: as for advise(); the callers do not access the pages any more.

@@ -12,12 +12,12 @@ use super::sink::grown;
 use crate::support::counters::{changed, stat, stats};
 use crate::support::flow::{spawn, Span};
 use crate::support::harness::{
-    expect, expect_eq, failed, joined, skip, tests, Env, Fail, Family, Outcome,
+    eventually, expect, expect_eq, failed, joined, skip, tests, Env, Fail, Family, Outcome,
 };
 use crate::support::sys::{self, MissingPages, Pages, Registered, Sock, HUGE, PAGE};
 use libc::{MSG_NOSIGNAL, MSG_WAITALL, SOL_SOCKET, SO_RCVBUF};
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Seek};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
@@ -34,6 +34,7 @@ tests!("azwhen";
     header_and_body_in_time,
     without_leave_to_lock,
     huge_page_counts_whole,
+    into_locked_memory,
     into_watched_memory,
     into_registered_buffers,
     into_pages_in_a_pipe,
@@ -265,6 +266,43 @@ fn huge_page_counts_whole(env: &Env) -> Outcome {
         let refused = Growth::of(env, "memlock_refused")?;
         expect(!returns_early(env, to)?, "a call has returned early")?;
         Ok(refused.at_least(1).is_ok())
+    })
+}
+
+/// The amount of locked memory of the machine in bytes.
+fn machines_locked_memory() -> io::Result<usize> {
+    let all = fs::read_to_string("/proc/meminfo")?;
+    let line = all.lines().find_map(|line| line.strip_prefix("Mlocked:"));
+    let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB"));
+    let kib: usize = kib
+        .ok_or(io::ErrorKind::InvalidData)?
+        .parse()
+        .map_err(io::Error::other)?;
+    Ok(kib << 10)
+}
+
+/// The calls of a user with a limit wait for the bytes if the buffer is locked: the core would not
+/// unlock pages that are away, and the user could lock more memory than the limit permits.
+fn into_locked_memory(env: &Env) -> Outcome {
+    if env.family == Family::Tcp {
+        return skip("TCP copies what it receives");
+    }
+    let to = Pages::new(4 * LEN, false)?;
+    // Room for the locked pages, and for the bytes of both sides.
+    sys::limit_locked_memory(16 * LEN as u64)?;
+    sys::become_nobody()?;
+    sometimes(|| returns_early(env, to))?;
+    let before = machines_locked_memory()?;
+    to.lock()?;
+    sometimes(|| {
+        let refused = Growth::of(env, "by_copy_NotProtectable")?;
+        expect(!returns_early(env, to)?, "a call has returned early")?;
+        Ok(refused.at_least(1).is_ok())
+    })?;
+    to.unlock()?;
+    // Each processor counts some pages for itself for about a second.
+    eventually("locked memory", machines_locked_memory, |now| {
+        *now < before + LEN / 2
     })
 }
 
