@@ -370,10 +370,10 @@ bool sdp_helper_folio_mm_ids_shared(struct folio *folio)
 	return test_bit(FOLIO_MM_IDS_SHARED_BITNUM, &folio->_mm_ids);
 }
 
-void sdp_helper_copy_highpage(struct page *to, struct page *from);
-void sdp_helper_copy_highpage(struct page *to, struct page *from)
+int sdp_helper_copy_mc_highpage(struct page *to, struct page *from);
+int sdp_helper_copy_mc_highpage(struct page *to, struct page *from)
 {
-	copy_highpage(to, from);
+	return copy_mc_highpage(to, from);
 }
 
 bool sdp_helper_vma_is_anonymous(struct vm_area_struct *vma);

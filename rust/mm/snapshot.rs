@@ -363,7 +363,11 @@ impl Snapshot {
                 if copy.is_null() {
                     return Err(ENOMEM);
                 }
-                bindings::copy_highpage(copy, *place);
+                // An uncorrectable memory error must not be fatal to the machine.
+                if bindings::copy_mc_highpage(copy, *place) != 0 {
+                    bindings::put_page(copy);
+                    return Err(EFAULT);
+                }
                 bindings::put_page(core::mem::replace(place, copy));
             }
             *state = State::Copy;
