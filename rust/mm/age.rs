@@ -23,7 +23,8 @@ const SHORT_STEPS: u64 = 512;
 /// The length of each other step in milliseconds.
 const LONG_MS: u64 = 64;
 
-/// The number of different steps, which is the number of marks that an entry has room for.
+/// The number of different steps, which is the number of marks that an entry has room for. The
+/// short steps have the first [`SHORT_STEPS`] marks, and the long steps have the others.
 pub(super) const STEPS: usize = 1 << 10;
 
 /// The step of a transfer of that age. The last step does not end.
@@ -38,6 +39,23 @@ const fn step(ms: u64) -> usize {
         step as usize
     } else {
         STEPS - 1
+    }
+}
+
+/// The mark of the first step of a transfer that begins at this time of the watch.
+const fn first_mark(ms: u64) -> usize {
+    (ms / SHORT_MS) as usize
+}
+
+/// The mark of a step of a transfer that began with `first`. Short steps keep up with the clock, as
+/// the first marks of transfers do, but long steps fall behind. If both had the same marks, the next
+/// transfer of the page could begin with the last marks of a transfer that took long.
+const fn mark(first: usize, step: usize) -> usize {
+    let short_steps = SHORT_STEPS as usize;
+    if step < short_steps {
+        first.wrapping_add(step) % short_steps
+    } else {
+        step
     }
 }
 
@@ -59,13 +77,13 @@ pub(super) struct Age {
 
 impl Age {
     /// The age of a transfer that begins now. `since` is the time from which transfers into the
-    /// address space have been possible: so the marks of a transfer come after those of the
+    /// address space have been possible: so the marks of short steps come after those of the
     /// previous transfer of the same pages.
     pub(super) fn new(since: Instant<Monotonic>) -> Self {
         let began = Instant::now();
         Self {
             began,
-            first_mark: ((began - since).as_millis().unsigned_abs() / SHORT_MS) as usize,
+            first_mark: first_mark((began - since).as_millis().unsigned_abs()),
         }
     }
 
@@ -86,7 +104,7 @@ impl Age {
 
     /// The mark of an entry that is changed now.
     pub(super) fn mark(&self) -> usize {
-        self.first_mark.wrapping_add(self.step()) % STEPS
+        mark(self.first_mark, self.step())
     }
 
     /// The time until the next step, in jiffies.
@@ -114,6 +132,36 @@ mod tests {
             ms = next;
         }
         assert_eq!(step(ms), STEPS - 1);
+    }
+
+    /// Each step of a transfer has another mark, which an entry has room for.
+    #[test]
+    fn marks_of_a_transfer_differ() {
+        for first in [0, 511, 1000] {
+            let mut seen = [false; STEPS];
+            for step in 0..STEPS {
+                let mark = mark(first, step);
+                assert!(!seen[mark]);
+                seen[mark] = true;
+            }
+        }
+    }
+
+    /// The last mark of a transfer is not a mark of the transfer that follows at once. Only if no
+    /// step lies between them may the first mark be the same: a fault that then reads the entry is
+    /// kept until the next step.
+    #[test]
+    fn marks_of_successors_differ() {
+        for began in 0..SHORT_MS {
+            for ms in 0..20_000 {
+                let last = mark(first_mark(began), step(ms));
+                let first = first_mark(began + ms);
+                let from = if ms < SHORT_STEPS * SHORT_MS { 1 } else { 0 };
+                for age in (from * SHORT_MS..100).step_by(SHORT_MS as usize) {
+                    assert_ne!(mark(first, step(age)), last);
+                }
+            }
+        }
     }
 
     #[test]
