@@ -34,12 +34,7 @@ pub(crate) fn events(sock: &SdpSock, wanted: u32) -> u32 {
         mask |= IN | b::SDP_CONST_EPOLLRDHUP;
     }
     if state != b::TCP_SYN_SENT && state != b::TCP_SYN_RECV {
-        let target = sk.rcvlowat(false, i32::MAX as usize);
-        let unread = sock.glance.unread.get() as usize;
-        // Without SO_OOBINLINE, a normal receive does not return the urgent byte.
-        let hidden = sock.glance.at_mark.get() && !sk.is_oob_inline();
-        let unread = unread.saturating_sub(hidden.into());
-        if unread >= target || (unread > 0 && sock.glance.starved.get()) {
+        if sock.has_input() {
             mask |= IN;
         } else if wanted & IN != 0 {
             sock.note_poller();

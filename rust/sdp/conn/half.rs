@@ -119,7 +119,7 @@ impl SockOwner<'_> {
             sk.wake_writer();
         }
         if freed.wake_reader {
-            sk.wake_reader();
+            self.sock().wake_reader();
         }
         result
     }

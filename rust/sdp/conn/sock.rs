@@ -310,6 +310,36 @@ impl SdpSock {
         (refused == 0 || admits(refused)) && admits(sk.sndbuf()) && self.glance.is_below_lowat(true)
     }
 
+    /// Whether there are as many bytes to read as SO_RCVLOWAT asks for, or as many as will come, for
+    /// poll().
+    #[inline]
+    pub(crate) fn has_input(&self) -> bool {
+        let sk = self.sk();
+        let target = sk.rcvlowat(false, i32::MAX as usize);
+        let unread = self.glance.unread.get() as usize;
+        // Without SO_OOBINLINE, a normal receive does not return the urgent byte.
+        let hidden = self.glance.at_mark.get() && !sk.is_oob_inline();
+        let unread = unread.saturating_sub(hidden.into());
+        unread >= target || (unread > 0 && self.glance.starved.get())
+    }
+
+    /// Wakes threads that wait to read. io_uring and signals report the event of a wake-up without
+    /// asking the socket: if there is no event for them, only threads in a call on the socket are
+    /// woken.
+    pub(in crate::sdp) fn wake_reader(&self) {
+        let sk = self.sk();
+        let has_event = self.has_input()
+            || self.glance.urgent.get()
+            || sk.rcv_shutdown()
+            || sk.err() != 0
+            || u32::from(sk.state()) == bindings::TCP_CLOSE;
+        if has_event {
+            sk.wake_reader();
+        } else {
+            sk.wake_waiters();
+        }
+    }
+
     /// Records that a poll() has found nothing to read. The program will not read before there are
     /// bytes, so bytes that the peer has advertised no longer wait for a reader.
     pub(crate) fn note_poller(&self) {

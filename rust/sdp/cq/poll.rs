@@ -167,7 +167,7 @@ fn wake_reader_if_due(guard: &mut SockGuard<'_>) {
         conn.inq.has_direct_reader() && conn.adverts.sources.as_ref().is_some_and(offered);
     if core::mem::replace(&mut conn.inq.readable, false) {
         guard.stats.inc(Counter::WakeReader);
-        guard.sk().wake_reader();
+        guard.sock().wake_reader();
         guard.end_deferral_if_due();
     } else if offered {
         // Not those who poll: for them there is nothing to read yet.

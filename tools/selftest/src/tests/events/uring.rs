@@ -10,7 +10,8 @@ use crate::support::sys::{Area, Request, Ring, Sock, PAGE};
 use crate::tests::uncopied::inflight::Growth;
 use libc::{
     ECANCELED, ECONNREFUSED, ECONNRESET, EINPROGRESS, EISCONN, ENOBUFS, EPIPE, ETIME, MSG_DONTWAIT,
-    POLLIN, POLLOUT, POLLRDHUP, SHUT_RD, SHUT_WR, SOL_SOCKET, SO_PROTOCOL, SO_RCVBUF, SO_SNDBUF,
+    POLLIN, POLLOUT, POLLRDHUP, SHUT_RD, SHUT_WR, SOL_SOCKET, SO_PROTOCOL, SO_RCVBUF, SO_RCVLOWAT,
+    SO_SNDBUF,
 };
 use std::io;
 use std::thread;
@@ -32,6 +33,7 @@ tests!("uring";
     polls_by_one_request,
     polls_beside_sends,
     polls_before_the_end,
+    polls_for_enough,
     sends_more_than_there_is_room,
 );
 
@@ -366,6 +368,25 @@ fn polls_before_the_end(env: &Env) -> Outcome {
         let rest = Span::new(env.seed, span.offset + 1, LEN - 1);
         receive(&other, rest)?;
         expect_eq(other.recv(&mut first, 0)?, 0, "the end")?;
+    }
+    Ok(())
+}
+
+/// Fewer bytes than SO_RCVLOWAT are no event.
+fn polls_for_enough(env: &Env) -> Outcome {
+    const ENOUGH: u64 = 100;
+    for round in 0..3 {
+        let mut ring = ring()?;
+        let (one, other) = env.own_pair()?;
+        other.set_int(SOL_SOCKET, SO_RCVLOWAT, ENOUGH as i32)?;
+        let poll = ring.poll_all(&other, POLLIN)?;
+        let span = Span::new(env.seed, round * ENOUGH, ENOUGH);
+        let bytes = span.to_vec();
+        one.send(&bytes[..1], 0)?;
+        is_quiet(&mut ring, poll, "an event for one byte")?;
+        one.send(&bytes[1..], 0)?;
+        ring.next(poll)?.ok()?;
+        receive(&other, span)?;
     }
     Ok(())
 }
