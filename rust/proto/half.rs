@@ -91,6 +91,8 @@ pub struct Halves {
     receiving: Half,
     /// A receive that must not wait was refused because another one had the half.
     reader_refused: bool,
+    /// As `reader_refused`, for a send.
+    writer_refused: bool,
     /// The number of sends that wait for memory. Such a send does not keep the half.
     memory_waiters: u32,
     generation: Generation,
@@ -109,6 +111,7 @@ impl Halves {
             sending: Half::Free,
             receiving: Half::Free,
             reader_refused: false,
+            writer_refused: false,
             memory_waiters: 0,
             generation: Generation(0),
         }
@@ -121,6 +124,7 @@ impl Halves {
             sending: self.sending.of_former(Side::Sending),
             receiving: self.receiving.of_former(Side::Receiving),
             reader_refused: self.reader_refused,
+            writer_refused: self.writer_refused,
             memory_waiters: 0,
             generation: Generation(self.generation.0.wrapping_add(1)),
         }
@@ -146,8 +150,8 @@ impl Halves {
     }
 
     /// What a call does that needs the half of `side`, and that began in generation `began`;
-    /// `is_over` says that the time for which it may wait is over. If a receive is refused, pollers
-    /// are woken when the half is free.
+    /// `is_over` says that the time for which it may wait is over. Pollers learn of a refusal's end
+    /// as after [`Halves::refuse`].
     pub fn turn(&mut self, side: Side, began: Generation, is_over: bool) -> Turn {
         let half = self.half(side);
         if began != self.generation {
@@ -157,10 +161,18 @@ impl Halves {
         } else if !half.is_up_to_peer() {
             Turn::Wait
         } else if is_over {
-            self.reader_refused |= side == Side::Receiving;
+            self.refuse(side);
             Turn::Refused
         } else {
             Turn::WaitLimited
+        }
+    }
+
+    /// A call that needs the half of `side` ends without it: pollers are woken when the half is free.
+    pub const fn refuse(&mut self, side: Side) {
+        match side {
+            Side::Sending => self.writer_refused = true,
+            Side::Receiving => self.reader_refused = true,
         }
     }
 
@@ -177,7 +189,8 @@ impl Halves {
         self.set(side, Half::Free);
         match side {
             Side::Sending => Freed {
-                wake_writer: half.is_up_to_peer(),
+                wake_writer: core::mem::replace(&mut self.writer_refused, false)
+                    || half.is_up_to_peer(),
                 wake_reader: false,
             },
             Side::Receiving => Freed {

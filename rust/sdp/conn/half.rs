@@ -61,17 +61,18 @@ impl SockOwner<'_> {
             let limited = match self.conn().halves.turn(side, began, timeo.is_over()) {
                 Turn::Now => return Ok(()),
                 Turn::Former => return Err(EPIPE),
-                Turn::Refused => {
-                    if side == Side::Sending {
-                        self.sk().want_space(false);
-                    }
-                    return Err(EAGAIN);
-                }
+                Turn::Refused => return Err(self.refused(side)),
                 Turn::Wait => false,
                 Turn::WaitLimited => true,
             };
             if signal_pending() {
-                return Err(timeo.interrupted());
+                // A signal does not interrupt a call that must not wait, as with TCP.
+                return Err(if timeo.is_over() {
+                    self.conn().halves.refuse(side);
+                    self.refused(side)
+                } else {
+                    timeo.interrupted()
+                });
             }
             if limited {
                 self.wait(timeo);
@@ -79,6 +80,14 @@ impl SockOwner<'_> {
                 self.wait(&mut Timeout::endless());
             }
         }
+    }
+
+    /// The error of a call that must not wait for its turn.
+    fn refused(&mut self, side: Side) -> Error {
+        if side == Side::Sending {
+            self.sk().want_space(false);
+        }
+        EAGAIN
     }
 
     /// Runs `work`, which may release the lock, and keeps the half meanwhile. The caller has waited
