@@ -41,7 +41,7 @@ use crate::kern::iov::{
     Dest,
     Iov, //
 };
-use crate::kern::signal::fatal_signal_pending;
+use crate::kern::signal::is_killed;
 use crate::kern::time::Timeout;
 use crate::mm::async_dest::Receiving;
 use crate::mm::memory::Memory;
@@ -330,7 +330,7 @@ pub(crate) fn await_early(guard: &mut SockOwner<'_>) {
         sources.early_ends = true;
     }
     let mut left = Timeout::from_ms(EARLY_MS);
-    while !left.is_over() && !guard.conn().state.has_ended() && !fatal_signal_pending() {
+    while !left.is_over() && !guard.conn().state.has_ended() && !is_killed() {
         catch_up(guard);
         if !guard.conn().awaits_early() {
             return;

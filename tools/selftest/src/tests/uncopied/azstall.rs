@@ -27,6 +27,7 @@ tests!("azstall";
     forked_beside_a_lost_one,
     moved_beside_a_lost_one,
     killed_in_a_fork,
+    killed_before_the_bytes,
     forked_for_long,
     forked_beside_an_unmap,
     forked_beside_a_pin,
@@ -282,6 +283,39 @@ fn killed_in_a_fork(env: &Env) -> Outcome {
         Ended::Exit(2) => skip("no call has returned early: this machine is too slow"),
         ended => failed(format!("the program ended with {ended:?}")),
     }
+}
+
+/// A program that is killed ends at once, and does not wait for the bytes.
+fn killed_before_the_bytes(env: &Env) -> Outcome {
+    const DELAY: Duration = Duration::from_secs(8);
+    let late = Late::new(env, DELAY)?;
+    let mut incoming = Incoming::endless(env)?;
+    let pages = Pages::new(LEN, false)?;
+    pages.touch(1);
+    let ready = Signal::new()?;
+    let child = in_child(|| {
+        let got = late.receive(&mut incoming, pages);
+        ready.give()?;
+        got.map_err(|_| io::ErrorKind::TimedOut)?;
+        std::thread::sleep(2 * DELAY);
+        Ok(false)
+    })?;
+    ready.await_it()?;
+    // Only the child has the socket from now on.
+    drop(incoming);
+    let began = Instant::now();
+    sys::kill(child, libc::SIGKILL)?;
+    let ended = sys::wait_child(child, true)?;
+    let took = began.elapsed();
+    drop(late);
+    if ended == Ended::Exit(2) {
+        return skip("no call has returned early: this machine is too slow");
+    }
+    expect(
+        took < DELAY / 2,
+        format!("the program ended after {took:?}"),
+    )?;
+    settled(env)
 }
 
 /// The longest time that a fork may take: the limit of the module, the second between two of its
