@@ -292,6 +292,12 @@ int sdp_helper_folio_try_share_anon_rmap_pte(struct folio *folio,
 	return folio_try_share_anon_rmap_pte(folio, page);
 }
 
+bool sdp_helper_folio_test_swapbacked(struct folio *folio);
+bool sdp_helper_folio_test_swapbacked(struct folio *folio)
+{
+	return folio_test_swapbacked(folio);
+}
+
 bool sdp_helper_folio_test_ksm(struct folio *folio);
 bool sdp_helper_folio_test_ksm(struct folio *folio)
 {

@@ -52,6 +52,15 @@ impl Held {
         unsafe { bindings::folio_test_hugetlb(self.folio()) }
     }
 
+    /// Whether it is a page of memory alone: anonymous, of shmem or of hugetlbfs. The file system of
+    /// any other page takes part in writing to it.
+    pub(super) fn is_memory(self) -> bool {
+        // SAFETY: By the type's promise.
+        let is_swapped =
+            unsafe { bindings::page_anon(self.0) || bindings::folio_test_swapbacked(self.folio()) };
+        is_swapped || self.is_hugetlb()
+    }
+
     /// Whether its folio is locked. The folio lock and the lock of a page table are full barriers
     /// where [`SUPPORTED`](super::pte::SUPPORTED).
     pub(super) fn is_locked(self) -> bool {

@@ -130,6 +130,21 @@ pub(crate) fn is_writable(start: usize, bytes: usize) -> bool {
     true
 }
 
+/// Whether no file system takes part in writing to the pages ([`Held::is_memory`]). When pages of
+/// another file are unpinned, the core waits for the lock of their folio, which a file system holds
+/// for as long as it likes: a FUSE server could stop all workers of the module.
+///
+/// # Safety
+///
+/// The caller has references to the pages.
+unsafe fn pages_are_memory(pages: &[*mut page]) -> bool {
+    pages.iter().all(|page| {
+        // SAFETY: As the caller promises.
+        let held = unsafe { Held::new(*page) };
+        held.is_memory()
+    })
+}
+
 /// How long pages stay pinned.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(crate) enum Term {
@@ -170,8 +185,8 @@ impl Pinned {
     /// # Errors
     ///
     /// `ENOBUFS` if the user may not lock so much memory, `ENOMEM`; `EFAULT` and others if not even
-    /// the first page can be pinned, or the bytes are not memory of a program. In these cases
-    /// `iter` is unchanged.
+    /// the first page can be pinned, the bytes are not memory of a program, or the adapter would
+    /// write to pages of a file that is not in memory alone. In these cases `iter` is unchanged.
     pub(crate) fn new<D: Direction>(
         iter: &mut Iov<'_, D>,
         max_bytes: usize,
@@ -218,6 +233,13 @@ impl Pinned {
             noted: Noted::NONE,
             locked: None,
         };
+        // SAFETY: They are pinned.
+        let are_memory = || unsafe { pages_are_memory(&pinned.pages) };
+        if D::ACCESS == Access::Write && !are_memory() {
+            // They were not written to, so they are unpinned as after a read.
+            pinned.access = Access::Read;
+            return Err(EFAULT);
+        }
         if term != Term::Lent {
             // SAFETY: They are pinned.
             let bytes = unsafe { folio_bytes(&pinned.pages) };
@@ -245,7 +267,8 @@ impl Pinned {
 }
 
 impl Drop for Pinned {
-    /// Sleeps if the pages were written to.
+    /// Takes the locks of the folios if the pages were written to; only for a short time, because
+    /// they are memory alone.
     fn drop(&mut self) {
         self.noted = Noted::NONE;
         self.stats.add(Counter::UnpinnedBytes, self.len.into());
