@@ -281,6 +281,23 @@ pub(crate) fn become_nobody() -> io::Result<()> {
     Ok(())
 }
 
+/// Takes CAP_IPC_LOCK from this thread, so that the limit of locked memory has an effect on root.
+pub(crate) fn lose_ipc_lock() -> io::Result<()> {
+    // linux/capability.h
+    const VERSION_3: u32 = 0x2008_0522;
+    const CAP_IPC_LOCK: u32 = 14;
+    let mut header = [VERSION_3, 0];
+    // The effective, permitted and inheritable capabilities, twice 32 bits of each.
+    let mut sets = [0u32; 6];
+    // SAFETY: the header and the sets have the sizes of this version.
+    unsafe {
+        checked(libc::syscall(libc::SYS_capget, &raw mut header, &raw mut sets) as i32)?;
+        sets[0] &= !(1 << CAP_IPC_LOCK);
+        checked(libc::syscall(libc::SYS_capset, &raw mut header, &raw const sets) as i32)?;
+    }
+    Ok(())
+}
+
 /// Limits the memory that this process may lock. The limit has no effect on root.
 pub(crate) fn limit_locked_memory(bytes: u64) -> io::Result<()> {
     let limit = libc::rlimit {
