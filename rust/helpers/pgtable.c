@@ -224,12 +224,6 @@ bool sdp_helper_pte_soft_dirty(pte_t pte)
 	return pte_soft_dirty(pte);
 }
 
-pte_t sdp_helper_pte_mksoft_dirty(pte_t pte);
-pte_t sdp_helper_pte_mksoft_dirty(pte_t pte)
-{
-	return pte_mksoft_dirty(pte);
-}
-
 unsigned long sdp_helper_pte_pfn(pte_t pte);
 unsigned long sdp_helper_pte_pfn(pte_t pte)
 {

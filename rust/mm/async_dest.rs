@@ -532,15 +532,8 @@ impl Receiving {
                 continue;
             };
             area.walk(|entry| {
-                let Some(page) = self.held(entry.index(self.absent.base)) else {
-                    return;
-                };
-                let Some(away) = entry.is_away(page) else {
-                    // The core restores the entry as clean if it was made clean while the bytes
-                    // were on their way.
-                    if let Some(mapped) = entry.maps(page) {
-                        mapped.note_change();
-                    }
+                let page = self.held(entry.index(self.absent.base));
+                let Some(away) = page.and_then(|page| entry.is_away(page)) else {
                     return;
                 };
                 touched -= 1;

@@ -717,36 +717,17 @@ impl<A> Mapped<'_, A> {
 }
 
 impl Mapped<'_, Simple<'_>> {
-    /// Whether somebody wants to know when the page is written to, and does not know it yet.
-    fn is_tracked_as_clean(&self) -> bool {
-        let may_be_tracked = self.entry.of.vma.flags() & bindings::SDP_CONST_VM_SOFTDIRTY == 0;
-        // SAFETY: Only reads the value.
-        let is_clean = || unsafe {
-            bindings::pgtable_supports_soft_dirty() && !bindings::pte_soft_dirty(self.said.pte)
-        };
-        may_be_tracked && is_clean()
-    }
-
-    /// Makes the entry soft-dirty, if this is tracked: the content of the page has changed.
-    pub(super) fn note_change(&self) {
-        if !self.is_tracked_as_clean() {
-            return;
-        }
-        let entry = self.entry;
-        // SAFETY: The entry is valid while its table is locked. It is cleared before it is changed,
-        // so an accessed or dirty bit that the processor sets in between is not lost. Nothing else
-        // changes, so processors may keep the entry in their TLBs.
-        unsafe {
-            let pte = bindings::ptep_get_and_clear(entry.mm, entry.addr, entry.ptep);
-            entry.set(bindings::pte_mksoft_dirty(pte));
-        }
-    }
-
     /// Restores the write permission, if only the module has other references to the page, and if
     /// the core would grant it without a fault (`maybe_change_pte_writable()` in mm/mprotect.c).
     pub(super) fn restore(&self, ours: Ours) -> bool {
         let entry = self.entry;
-        if self.is_tracked_as_clean() || self.is_writable() {
+        let may_be_tracked = entry.of.vma.flags() & bindings::SDP_CONST_VM_SOFTDIRTY == 0;
+        // SAFETY: Only reads the value.
+        let is_clean = || unsafe {
+            bindings::pgtable_supports_soft_dirty() && !bindings::pte_soft_dirty(self.said.pte)
+        };
+        let tracked = may_be_tracked && is_clean();
+        if tracked || self.is_writable() {
             return false;
         }
         self.page.with_exclusive(ours, || {

@@ -241,12 +241,6 @@ impl Pages {
         Ok(self.entry(offset)? >> 63 == 1)
     }
 
-    /// Whether the page of byte `offset` has changed since the last [`forget_changes`], as far as
-    /// the kernel tracks this.
-    pub(crate) fn has_changed(self, offset: usize) -> io::Result<bool> {
-        Ok((self.entry(offset)? >> 55) & 1 == 1)
-    }
-
     /// The number of the physical page; 0 if this process may not know it.
     pub(crate) fn frame(self, offset: usize) -> io::Result<u64> {
         Ok(self.entry(offset)? & ((1 << 55) - 1))
@@ -265,11 +259,6 @@ impl Pages {
         File::open("/proc/kpageflags")?.read_exact_at(&mut bytes, at)?;
         Ok(u64::from_ne_bytes(bytes))
     }
-}
-
-/// Makes all pages of this process count as unchanged ([`Pages::has_changed`]).
-pub(crate) fn forget_changes() -> io::Result<()> {
-    std::fs::write("/proc/self/clear_refs", "4")
 }
 
 /// Maps a few pages and unmaps them again, which takes the lock of the

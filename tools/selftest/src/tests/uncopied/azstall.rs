@@ -34,7 +34,6 @@ tests!("azstall";
     two_in_one_huge_page,
     written_back_meanwhile,
     reclaimed_meanwhile,
-    made_clean_meanwhile,
     beside_one_that_waits,
     send_beside_one_that_waits,
 );
@@ -510,51 +509,6 @@ fn reclaimed_meanwhile(env: &Env) -> Outcome {
         !has_waited,
         format!("freeing memory waited {took:?} for bytes"),
     )
-}
-
-/// A program that saves the changed pages of another one begins anew while bytes are on their way:
-/// the pages that get the bytes have changed since, also if they are touched as soon as the bytes
-/// arrive.
-fn made_clean_meanwhile(env: &Env) -> Outcome {
-    const TOUCHED: usize = 8;
-    let late = Late::new(env, Duration::from_secs(2))?;
-    let pages = Pages::new(LEN, false)?;
-    pages.touch(1);
-    sys::forget_changes()?;
-    let before = pages.has_changed(0)?;
-    pages.touch(2);
-    if before || !pages.has_changed(0)? {
-        return skip("the kernel does not track changes");
-    }
-    for _ in 0..4 {
-        let touched = Growth::of(env, "absent_touched")?;
-        let mut incoming = Incoming::endless(env)?;
-        let got = late.receive(&mut incoming, pages)?;
-        sys::forget_changes()?;
-        let count = TOUCHED.min(got.pages.len() / PAGE);
-        let last = got.pages.len() / PAGE - count;
-        let last = got.part(last * PAGE, count * PAGE);
-        let threads: Vec<_> = (0..count)
-            .map(|i| spawn(move || last.part(i * PAGE, PAGE).holds()))
-            .collect::<Result<_, _>>()?;
-        let was_late = !last.is_there()?;
-        late.over()?;
-        for thread in threads {
-            expect(joined(thread)?, "a thread has seen other bytes")?;
-        }
-        incoming.leave()?;
-        for i in 0..count {
-            expect(
-                last.pages.has_changed(i * PAGE)?,
-                format!("page {i} counts as unchanged"),
-            )?;
-        }
-        // The module may give the pages back before a thread touches one.
-        if was_late && touched.at_least(1).is_ok() {
-            return Ok(());
-        }
-    }
-    skip("no thread has touched a page in time")
 }
 
 /// A receive waits for bytes that are on their way to its buffer. A receive of another thread on
