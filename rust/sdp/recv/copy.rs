@@ -21,7 +21,7 @@ impl Reader<'_> {
                 Reach::Bytes(bytes) => bytes,
                 Reach::End => return None,
                 Reach::Skip => {
-                    recv.skip_urgent(self.inq.urgent.taken());
+                    recv.has_skipped = true;
                     self.skip_urgent();
                     continue;
                 }
@@ -42,6 +42,7 @@ impl Reader<'_> {
                     self.release(truesize);
                 }
                 self.inq.taken(got, glance);
+                self.sock.sk().peek_backward(got as usize);
             }
             if got == 0 {
                 return Some(want as usize);
@@ -50,8 +51,7 @@ impl Reader<'_> {
         None
     }
 
-    /// Copies the bytes behind those that this call has skipped or already copied, and leaves all
-    /// of them in the queue.
+    /// Copies the bytes at the position of this call, and leaves all of them in the queue.
     fn peek(&mut self, recv: &mut Recv<'_>) -> Option<usize> {
         let taken = self.inq.urgent.taken();
         let mut skip = recv.ahead(taken);
@@ -68,7 +68,7 @@ impl Reader<'_> {
                 Reach::Bytes(bytes) => bytes as usize,
                 Reach::End => break,
                 Reach::Skip => {
-                    recv.skip_urgent(taken);
+                    recv.peek_forward(taken, 1);
                     skip += 1;
                     continue;
                 }
@@ -83,6 +83,7 @@ impl Reader<'_> {
             if got > 0 {
                 recv.note_arrival(self.inq.queue.arrived(i));
             }
+            recv.peek_forward(taken, got);
             self.sock.sk().peek_forward(got);
             if got == 0 {
                 return Some(want);

@@ -272,7 +272,7 @@ impl Recv<'_> {
         *self.taking.get_or_insert(Delta::ZERO) += taking;
         guard.count(Kept::ReadEarly, 1);
         self.iter.advance(taken);
-        self.promised_direct(guard.sk(), taken);
+        self.promised_direct(guard, taken);
         rearm_cq(guard);
         Ok(())
     }

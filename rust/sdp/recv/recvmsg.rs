@@ -2,8 +2,6 @@
 
 //! recvmsg(): fills the program's buffers from the receive queue, or without a copy.
 
-use core::ops::Range;
-
 use kernel::prelude::*;
 use kernel::time::Delta;
 
@@ -52,16 +50,6 @@ use crate::sdp::rx::Receiver;
 use crate::stats::counters::Counter;
 use crate::stats::tally::Kept;
 
-/// Bytes of the stream that the call does not return, before those that it returns.
-struct Skipped {
-    /// With MSG_PEEK: the number of bytes before the first byte that the call looks at
-    /// (SO_PEEK_OFF).
-    bytes: usize,
-    /// Positions of the urgent bytes that the call has skipped. While the call waits, another
-    /// urgent byte may arrive directly behind the skipped one.
-    urgent: Range<u64>,
-}
-
 /// The ways of receiving without a copy that the call must not use, or must not use any more.
 pub(super) struct Excluded {
     /// Reads into the program's memory.
@@ -86,7 +74,11 @@ pub(super) struct Recv<'a> {
     pub(super) direct: usize,
     /// When the last of these bytes arrived, if the program asks for the time and it is known.
     arrived: Option<RealNs>,
-    skipped: Skipped,
+    /// With MSG_PEEK: the position in the stream of the next byte that the call looks at. While the
+    /// call waits, other calls may take bytes up to this position and beyond.
+    peek_place: u64,
+    /// The call has skipped an urgent byte.
+    pub(super) has_skipped: bool,
     pub(super) excluded: Excluded,
     /// The call has enough bytes to return.
     pub(super) has_enough: bool,
@@ -112,10 +104,7 @@ impl Recv<'_> {
     /// The number of bytes between the `taken` bytes of the stream and the position of the call.
     pub(super) fn ahead(&self, taken: u64) -> usize {
         if self.is(bindings::MSG_PEEK) {
-            // Do not count skipped bytes that were lost, or were taken by other calls.
-            let urgent = &self.skipped.urgent;
-            let hole = urgent.end.saturating_sub(urgent.start.max(taken));
-            self.skipped.bytes + self.copied + hole as usize
+            self.peek_place.saturating_sub(taken) as usize
         } else {
             0
         }
@@ -126,17 +115,21 @@ impl Recv<'_> {
     pub(super) fn got_direct(&mut self, guard: &mut SockGuard<'_>, bytes: usize) {
         if bytes > 0 {
             let arrived = guard.conn().inq.direct_arrived.take();
-            self.count_direct(bytes, arrived);
+            self.count_direct(guard, bytes, arrived);
         }
     }
 
     /// Counts `bytes` that will come to the program's memory after the call has returned. Their time
     /// is the present.
-    pub(super) fn promised_direct(&mut self, sk: Sk, bytes: usize) {
-        self.count_direct(bytes, sk.arrival_time());
+    pub(super) fn promised_direct(&mut self, guard: &mut SockGuard<'_>, bytes: usize) {
+        let arrived = guard.sk().arrival_time();
+        self.count_direct(guard, bytes, arrived);
     }
 
-    fn count_direct(&mut self, bytes: usize, arrived: Option<RealNs>) {
+    fn count_direct(&mut self, guard: &mut SockGuard<'_>, bytes: usize, arrived: Option<RealNs>) {
+        if guard.generation() == self.began {
+            guard.sk().peek_backward(bytes);
+        }
         self.copied += bytes;
         self.direct += bytes;
         self.note_arrival(arrived);
@@ -148,11 +141,10 @@ impl Recv<'_> {
         self.arrived = arrived.or(self.arrived);
     }
 
-    /// Skips the urgent byte, which the call has reached before it has any bytes.
-    pub(super) fn skip_urgent(&mut self, taken: u64) {
-        let place = taken.saturating_add(self.ahead(taken) as u64);
-        let first = taken.saturating_add(self.skipped.bytes as u64);
-        self.skipped.urgent = first..place.saturating_add(1);
+    /// Moves a call with MSG_PEEK forward by `bytes`, from the `taken` bytes of the stream if other
+    /// calls have taken bytes beyond its position.
+    pub(super) fn peek_forward(&mut self, taken: u64, bytes: usize) {
+        self.peek_place = self.peek_place.max(taken).saturating_add(bytes as u64);
     }
 
     /// Whether the call ends with the bytes that it has; `inq` has no more bytes for it. `comes`
@@ -224,10 +216,8 @@ pub(crate) fn recvmsg(
         timeo,
         target: sk.rcvlowat(flags & bindings::MSG_WAITALL != 0, len),
         copied: 0,
-        skipped: Skipped {
-            bytes: 0,
-            urgent: 0..0,
-        },
+        peek_place: 0,
+        has_skipped: false,
         direct: 0,
         arrived: None,
         excluded: Excluded {
@@ -241,12 +231,10 @@ pub(crate) fn recvmsg(
     };
     note_next_call(guard.conn(), &recv);
     if flags & bindings::MSG_PEEK != 0 {
-        recv.skipped.bytes = sk.peek_offset().unwrap_or(0);
+        let offset = sk.peek_offset().unwrap_or(0);
+        recv.peek_forward(guard.conn().inq.urgent.taken(), offset);
     }
     let result = recv.recv_all(&mut guard);
-    if flags & bindings::MSG_PEEK == 0 && guard.generation() == recv.began {
-        sk.peek_backward(recv.copied);
-    }
     finish(&mut guard, &recv);
     match result {
         Err(e) if recv.copied == 0 => Err(e),
@@ -280,7 +268,7 @@ fn finish(guard: &mut SockGuard<'_>, recv: &Recv<'_>) {
     if recv.is_reader {
         guard.conn().inq.reader_bytes = None;
     }
-    let took = recv.copied > 0 || !recv.skipped.urgent.is_empty();
+    let took = recv.copied > 0 || recv.has_skipped;
     if took && !recv.is(bindings::MSG_PEEK) {
         let copied = recv.copied - recv.direct;
         if guard.generation() == recv.began {

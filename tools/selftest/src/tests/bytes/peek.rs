@@ -66,7 +66,8 @@ fn goes_back_by_what_is_read(env: &Env) -> Outcome {
     look(&sock, env, 90, 10)
 }
 
-/// Bytes that another thread reads while a peek waits lower the offset of this peek, too.
+/// Bytes that another thread reads while a peek waits lower the offset of this peek, and do not
+/// hold the peek up.
 fn goes_back_while_others_look(env: &Env) -> Outcome {
     let (sock, remote) = env.pair()?;
     sock.set_int(SOL_SOCKET, SO_PEEK_OFF, 0)?;
@@ -74,13 +75,25 @@ fn goes_back_while_others_look(env: &Env) -> Outcome {
     let looking = {
         let sock = sock.dup()?;
         let flags = MSG_PEEK | libc::MSG_WAITALL;
-        flow::spawn(move || -> io::Result<usize> { sock.recv(&mut [0; 20], flags) })?
+        flow::spawn(move || -> io::Result<(usize, [u8; 20])> {
+            let mut buf = [0; 20];
+            Ok((sock.recv(&mut buf, flags)?, buf))
+        })?
     };
     eventually("a look at the first bytes", || offset(&sock), |&n| n == 10)?;
     receive(&sock, Span::new(env.seed, 0, 10))?;
     expect_eq(offset(&sock)?, 0, "after the read")?;
-    remote.shutdown(libc::SHUT_WR)?;
-    joined(looking)??;
+    // The peek goes on with the next byte that is not read, and does not wait for more bytes than
+    // it has room for.
+    remote.send(Span::new(env.seed, 10, 10), 0)?;
+    let (seen, buf) = joined(looking)??;
+    let end = || Span::new(env.seed, 10, 10);
+    expect_eq(seen, 20, "looked at")?;
+    expect(
+        buf[10..] == end().to_vec(),
+        "not the bytes behind those that were read",
+    )?;
+    receive(&sock, end())?;
     expect_eq(offset(&sock)?, 0, "in the end")
 }
 
