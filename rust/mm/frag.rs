@@ -118,13 +118,13 @@ impl Frag {
         }
     }
 
-    /// The whole compound page, if it has this `order` and nobody else has a reference to it.
-    pub(crate) fn into_whole(mut self, order: u32) -> Option<Self> {
+    /// The whole compound page, if nobody else has a reference to it.
+    pub(crate) fn into_whole(mut self) -> Option<Self> {
         let page = self.page.as_ptr().cast();
         // SAFETY: Our reference keeps the page valid.
-        let (count, its_order) =
+        let (count, order) =
             unsafe { (bindings::page_count(page), bindings::compound_order(page)) };
-        if count != 1 || its_order != order {
+        if count != 1 {
             return None;
         }
         self.offset = 0;

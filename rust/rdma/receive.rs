@@ -21,8 +21,8 @@ pub(crate) const PART_BYTES: u32 = PAGE_BYTES << PART_ORDER;
 const PART_ORDER: u32 = 3;
 pub(super) const PAGE_BYTES: u32 = PAGE_SIZE as u32;
 
-/// Fragments of the largest size that were read or stayed empty, for reuse by later receives: new
-/// pages would have to be cleared.
+/// Fragments that were read or stayed empty, for reuse by later receives: new pages would have to be
+/// cleared. They are whole pages, of the size of the last receives.
 pub(crate) struct Spares([Option<Frag>; MAX_PARTS]);
 
 impl Spares {
@@ -30,10 +30,10 @@ impl Spares {
         Self([const { None }; MAX_PARTS])
     }
 
-    /// Keeps the pages of `used`, if they have this size, nobody else uses them, and there is room.
+    /// Keeps the pages of `used`, if nobody else uses them, and there is room.
     pub(crate) fn put(&mut self, used: Frag) {
         let place = self.0.iter_mut().find(|place| place.is_none());
-        if let (Some(place), Some(whole)) = (place, used.into_whole(PART_ORDER)) {
+        if let (Some(place), Some(whole)) = (place, used.into_whole()) {
             *place = Some(whole);
         }
     }
@@ -42,13 +42,17 @@ impl Spares {
         *self = Self::new();
     }
 
-    /// Whether the next fragment has no place.
-    pub(crate) fn are_full(&self) -> bool {
-        self.0.iter().all(Option::is_some)
+    /// Whether a receive of `bytes` finds all its fragments here.
+    pub(crate) fn suffice_for(&self, bytes: u32) -> bool {
+        let part = bytes.min(PART_BYTES);
+        let fitting = self.0.iter().flatten().filter(|frag| frag.len() == part);
+        fitting.count() as u32 * part >= bytes
     }
 
-    fn take(&mut self) -> Option<Frag> {
-        self.0.iter_mut().find_map(Option::take)
+    /// Takes out a fragment of `bytes`.
+    fn take(&mut self, bytes: u32) -> Option<Frag> {
+        let fits = |frag: &mut Frag| frag.len() == bytes;
+        self.0.iter_mut().find_map(|place| place.take_if(fits))
     }
 }
 
@@ -79,15 +83,10 @@ impl Receive {
         (gfp, flags): (bindings::gfp_t, Flags),
     ) -> Result<Self> {
         let mut part = || {
-            let order = (bytes.min(PART_BYTES) / PAGE_BYTES).trailing_zeros();
-            let spare = if order == PART_ORDER {
-                spares.take()
-            } else {
-                None
-            };
-            let frag = match spare {
+            let part_bytes = bytes.min(PART_BYTES);
+            let frag = match spares.take(part_bytes) {
                 Some(frag) => frag,
-                None => Frag::alloc(order, gfp)?,
+                None => Frag::alloc((part_bytes / PAGE_BYTES).trailing_zeros(), gfp)?,
             };
             // SAFETY: The caller vouches for the device.
             unsafe { Mapped::new(device, frag) }

@@ -112,6 +112,11 @@ impl Link {
         self.receives.next.wrapping_sub(self.receives.done)
     }
 
+    /// The number of receives that the adapter has got and that are not used up.
+    pub(crate) fn receives_given(&self) -> u32 {
+        self.receives.prepared.wrapping_sub(self.receives.done)
+    }
+
     /// Whether receives are prepared that the adapter has not got.
     pub(crate) fn has_prepared(&self) -> bool {
         self.receives.prepared != self.receives.next

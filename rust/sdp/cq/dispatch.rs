@@ -198,6 +198,7 @@ fn handle(
     }
     // The receive of a message without payload is posted again at once (rule C2).
     Receiver::of(guard).recycle(receive);
+    guard.conn().ring.repost_due = true;
     guard.note_announced(message);
     // The end of the stream cannot be read before the bytes of adverts.
     message.hdr.mid == crate::proto::bsdh::Mid::DisConn && !guard.conn().adverts.holds()

@@ -46,6 +46,8 @@ pub(crate) struct Ring {
     pub(in crate::sdp) reserve: u32,
     /// Pages whose bytes were just read, for the next receives; none outside a call.
     pub(in crate::sdp) spares: Spares,
+    /// A receive must be posted again at once (rule C2).
+    pub(in crate::sdp) repost_due: bool,
 }
 
 impl Ring {
@@ -57,6 +59,7 @@ impl Ring {
             guaranteed: 0,
             reserve: 0,
             spares: Spares::new(),
+            repost_due: false,
         }
     }
 

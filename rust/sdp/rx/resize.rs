@@ -57,6 +57,7 @@ pub(in crate::sdp) fn shrink(guard: &mut SockGuard<'_>) -> bool {
         Look::Small => return false,
         Look::InUse => {}
         Look::Idle => {
+            Receiver::of(guard).refill();
             flush(guard);
             if let Err(why) = Receiver::of(guard).look_after_shrinking() {
                 end_for(guard, why);

@@ -31,8 +31,8 @@ pub(super) const MIN_RECEIVE_BUFFER: u32 = 8 * SMALL_BYTES;
 pub(in crate::sdp) const CONTROL_RECEIVES: u32 = Class::Payload.min_credits() - 1;
 
 impl Receiver<'_> {
-    /// Uses a receive again that contains no bytes of the stream: the next [`Receiver::refill`]
-    /// posts it.
+    /// Uses a receive again that contains no bytes of the stream: a later [`Receiver::refill`] posts
+    /// it.
     pub(in crate::sdp) fn recycle(&mut self, receive: Receive) {
         if receive.len() != self.ring.receives.bytes() {
             return self.discard(receive);
@@ -60,17 +60,21 @@ impl Receiver<'_> {
     }
 
     /// Posts receives up to the target, as far as the receive buffer and the memory allow. If only
-    /// a few are missing, they are posted later ([`post_later`]), unless there is memory to use again
-    /// that would otherwise be freed. Returns whether any were posted.
+    /// a few are missing, they are posted later ([`post_later`]). Returns whether any were posted.
     pub(in crate::sdp) fn refill(&mut self) -> bool {
         let (posted, target) = (self.receives_posted(), self.target());
+        let given = self.link.as_ref().map_or(0, |link| link.receives_given());
+        // The peer takes a receive that is posted after an answer for one of the size in the answer.
+        let due = !post_later(given, target)
+            || self.ring.repost_due
+            || self.ring.receives.answer().is_some();
         // Most calls find no receive missing.
         let is_full = posted >= target.max(IDLE_RECEIVES) && self.ring.reserve == 0;
-        if is_full && !self.link.as_ref().is_some_and(|link| link.has_prepared()) {
+        if is_full && !(due && given < posted) {
             self.note_starved(posted);
             return false;
         }
-        self.post_missing(posted, target)
+        self.post_missing(due)
     }
 
     /// Records whether so few receives are posted that little more will arrive before the next read.
@@ -83,16 +87,18 @@ impl Receiver<'_> {
         }
     }
 
-    fn post_missing(&mut self, posted: u32, target: u32) -> bool {
-        let later = post_later(posted, target) && !self.ring.spares.are_full();
-        while !later && self.wants_receive() {
+    /// Prepares the missing receives and posts them, if they are `due`. Otherwise prepares as many as
+    /// there is memory for that would be freed.
+    fn post_missing(&mut self, due: bool) -> bool {
+        let size = self.ring.receives.bytes();
+        while (due || self.ring.spares.suffice_for(size)) && self.wants_receive() {
             if self.prepare_one().is_err() {
                 self.sock.stats.inc(Counter::NoReceiveMemory);
                 self.retry_if_few();
                 break;
             }
         }
-        let has_posted = self.post_prepared();
+        let has_posted = due && self.post_prepared();
         if self.ring.reserve > 0 {
             self.ring.trim_reserve(self.sock.sk());
         }
@@ -190,6 +196,7 @@ impl Receiver<'_> {
         let Some(link) = self.link.as_mut().filter(|link| link.has_prepared()) else {
             return false;
         };
+        self.ring.repost_due = false;
         let given = link.post_prepared();
         let stats = self.sock.stats;
         if given.count > 0 {
