@@ -53,11 +53,8 @@ pub struct Tail {
     pub urgent: bool,
     /// The send buffer takes more bytes.
     pub may_grow: bool,
-    /// A send waits for room in the send buffer.
-    pub sender_waits: bool,
-    /// The number of requests in the send queue that have not finished. A completion may give a
-    /// send that waits room for more bytes.
-    pub requests_in_flight: u32,
+    /// A send waits for room in the send buffer, and a completion will make room.
+    pub gets_more: bool,
     /// A message without its bytes follows it: DisConn, or an advert.
     pub last: bool,
 }
@@ -70,16 +67,15 @@ pub struct Tail {
 /// at a time. TCP_CORK and MSG_MORE hold nothing back for too long, nor in a full send buffer,
 /// which takes no more bytes.
 ///
-/// If a send waits for room, its next bytes join the message after a completion. None of these
-/// rules holds back an urgent byte, or bytes that no more bytes can join.
+/// If a send waits for room, its next bytes join the message after the completion that makes room.
+/// None of these rules holds back an urgent byte, or bytes that no more bytes can join.
 pub const fn push_now(tail: Tail) -> bool {
     let held = (tail.cork || tail.more) && tail.may_grow && !tail.held_too_long;
-    let gets_more = tail.sender_waits && tail.requests_in_flight > 0;
     if tail.waiting_bytes == 0 {
         false
     } else if tail.urgent || tail.last || tail.waiting_bytes >= tail.full_bytes {
         true
-    } else if held || gets_more {
+    } else if held || tail.gets_more {
         false
     } else {
         tail.nodelay || !tail.small_in_flight

@@ -212,11 +212,7 @@ impl Flush<'_> {
     /// Whether the waiting bytes should be sent now.
     fn data_is_due(&self) -> bool {
         let Output {
-            sock,
-            link,
-            out,
-            adverts,
-            ..
+            sock, out, adverts, ..
         } = &self.output;
         // The first of the rules, checked here because most calls find no bytes: collecting what the
         // other rules need takes longer than all of them.
@@ -233,10 +229,18 @@ impl Flush<'_> {
             held_too_long: out.held_back == HeldBack::TooLong,
             urgent: out.urgent.waits(),
             may_grow: sock.sk().stream_memory_free(),
-            sender_waits: self.halves.sender_waits_for_room(),
-            requests_in_flight: link.as_ref().map_or(0, |l| l.sends_in_flight()),
+            gets_more: self.sender_gets_room(),
             last: out.disconn_due || adverts.waits,
         })
+    }
+
+    /// Whether a send waits for room in the send buffer, and the completion of a message will make
+    /// room. If TCP_NOTSENT_LOWAT is reached, only sending the bytes that wait makes room.
+    fn sender_gets_room(&self) -> bool {
+        let Output { sock, link, .. } = &self.output;
+        self.halves.sender_waits_for_room()
+            && sock.glance.is_below_lowat(false)
+            && link.as_ref().is_some_and(|link| link.sends_payload())
     }
 
     /// Whether adverts wait for the peer to read them, or a message that is due waits for room.

@@ -13,11 +13,14 @@ use crate::support::pattern::Rng;
 use crate::support::peer::{Remote, Work};
 use crate::support::sys::{self, Area, Fork, Kind, Sock, PAGE};
 use libc::{
-    EAGAIN, ECONNRESET, EFAULT, EINTR, EPIPE, ETIMEDOUT, MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK,
-    MSG_WAITALL, POLLIN, POLLOUT, SIGALRM, SOL_SOCKET, SO_RCVBUF, SO_RCVLOWAT, SO_SNDTIMEO,
+    EAGAIN, ECONNRESET, EFAULT, EINTR, EPIPE, ETIMEDOUT, IPPROTO_TCP, MSG_DONTWAIT, MSG_NOSIGNAL,
+    MSG_PEEK, MSG_WAITALL, POLLIN, POLLOUT, SHUT_RDWR, SIGALRM, SOL_SOCKET, SO_RCVBUF, SO_RCVLOWAT,
+    SO_SNDTIMEO, TCP_NOTSENT_LOWAT,
 };
 use std::io::{self, IoSlice};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 tests!("zcopy";
@@ -28,6 +31,7 @@ tests!("zcopy";
     not_one_copy,
     both_ways_at_once,
     both_senders_first,
+    few_unsent_bytes_beside_a_stream,
     peeked_and_read_in_bits,
     waited_for_as_a_whole,
     polled_for,
@@ -89,7 +93,7 @@ fn set_threshold(env: &Env, sock: &Sock, bytes: i32) -> io::Result<()> {
 }
 
 fn pause() {
-    std::thread::sleep(Duration::from_millis(QUIET_MS as u64));
+    thread::sleep(Duration::from_millis(QUIET_MS as u64));
 }
 
 /// Sends a span in one call, from memory that is overwritten at once. Returns the result of the
@@ -102,7 +106,7 @@ fn send_once(sock: &Sock, span: Span, misalign: usize, flags: i32) -> io::Result
     result
 }
 
-type Sending = std::thread::JoinHandle<io::Result<usize>>;
+type Sending = thread::JoinHandle<io::Result<usize>>;
 
 fn send_in_thread(sock: &Arc<Sock>, span: Span) -> io::Result<Sending> {
     let sock = Arc::clone(sock);
@@ -336,6 +340,51 @@ fn both_senders_first(env: &Env) -> Outcome {
     receive(&socks[1], span(0))
 }
 
+/// A send that waits because too many of its bytes are unsent (TCP_NOTSENT_LOWAT) goes on although
+/// Reads for the other direction are always in flight.
+fn few_unsent_bytes_beside_a_stream(env: &Env) -> Outcome {
+    const SENT: usize = 60_000;
+    const COPIES: i32 = 1;
+    let (one, other) = env.own_pair()?;
+    let ends = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut buf = vec![0; 1 << 20];
+            while other.recv(&mut buf, 0).is_ok_and(|n| n > 0) {}
+        });
+        scope.spawn(|| {
+            let mut buf = vec![0; 8192];
+            while one.recv(&mut buf, 0).is_ok_and(|n| n > 0) {}
+        });
+        let result = (|| -> Outcome {
+            // The peer's receives grow, so these bytes are a part of a message.
+            one.set_int(SOL_SDP, SDP_ZCOPY_MODE, COPIES)?;
+            one.send_all(&vec![1; 1 << 20])?;
+            other.set_int(SOL_SDP, SDP_ZCOPY_MODE, WAITS)?;
+            let (other, ends) = (&other, &ends);
+            scope.spawn(move || {
+                let bytes = vec![2; 1 << 20];
+                while !ends.load(Ordering::Relaxed)
+                    && other.send(&bytes, MSG_NOSIGNAL).is_ok_and(|n| n > 0)
+                {}
+            });
+            thread::sleep(Duration::from_millis(QUIET_MS as u64));
+            one.set_int(IPPROTO_TCP, TCP_NOTSENT_LOWAT, 16384)?;
+            one.set_timeout(SO_SNDTIMEO, 5000)?;
+            for _ in 0..5 {
+                expect_eq(one.send(&[3; SENT], MSG_NOSIGNAL)?, SENT, "sent")?;
+            }
+            Ok(())
+        })();
+        ends.store(true, Ordering::Relaxed);
+        for sock in [&one, &other] {
+            // The connection may have ended.
+            let _ = sock.shutdown(SHUT_RDWR);
+        }
+        result
+    })
+}
+
 fn peeked_and_read_in_bits(env: &Env) -> Outcome {
     let (one, other) = env.own_pair()?;
     let one = Arc::new(one);
@@ -502,7 +551,7 @@ fn nobody_reads_in_time(env: &Env) -> Outcome {
 fn nobody_reads_and_the_user_has_a_limit(env: &Env) -> Outcome {
     let (one, other) = env.own_pair()?;
     set_threshold(env, &one, THRESHOLD)?;
-    one.set_int(libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 1000)?;
+    one.set_int(IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 1000)?;
     let result = send_once(&one, Span::new(env.seed, 0, 12 << 20), 0, 0);
     match result {
         Ok(n) => expect(n < 12 << 20, "everything was sent")?,
@@ -583,7 +632,7 @@ fn read_slowly_in_parts(env: &Env) -> Outcome {
         let want = Span::new(span.seed, got, n as u64).to_vec();
         expect(buf[..n] == want, format!("other bytes behind {got}"))?;
         got += n as u64;
-        std::thread::sleep(Duration::from_millis(3));
+        thread::sleep(Duration::from_millis(3));
     }
     expect_eq(joined(sending)??, 1 << 20, "sent")?;
     if env.family == Family::Sdp {
@@ -829,7 +878,7 @@ fn many_of_all_kinds(env: &Env) -> Outcome {
         }
         if flags != 0 {
             // Sends the bytes that were held back.
-            sock.set_int(libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+            sock.set_int(IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
             set_threshold(env, &sock, 0)?;
             let tail = Span::new(total_seed, offset + len, 1);
             let both = Span::new(total_seed, offset, len);
