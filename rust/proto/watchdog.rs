@@ -16,12 +16,12 @@ pub const LEAST_UNANSWERED_MS: u32 = 7000;
 /// The findings of a check.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct Sight {
-    /// Nothing is in flight: bytes that wait need the peer to make room.
-    pub held_up: bool,
-    /// The oldest message in flight; if none is, the number of messages that were posted.
-    pub oldest: u32,
-    /// Bytes that the peer has not taken.
-    pub unsent: u32,
+    /// The oldest message in flight; `None` if nothing is.
+    pub oldest: Option<u32>,
+    /// Bytes wait for the peer's program to read, or to make room.
+    pub waits: bool,
+    /// Bytes that the peer has taken since the connection began.
+    pub taken: u64,
 }
 
 /// The state of the checks of sent messages.
@@ -30,16 +30,21 @@ pub struct Watchdog {
     /// Another check will follow.
     pub running: bool,
     /// The oldest message in flight at the last check.
-    pub oldest: u32,
-    /// Nothing was in flight at the last check: bytes that waited needed the peer to make room.
-    pub held_up: bool,
-    /// The bytes that the peer had not taken at the last check.
-    pub unsent: u32,
-    /// The number of consecutive checks with the same findings.
+    pub oldest: Option<u32>,
+    /// The bytes that the peer had taken at the last check.
+    pub taken: u64,
+    /// The number of consecutive checks with the same oldest message.
     pub looks: u32,
+    /// The number of consecutive checks that found waiting bytes of which the peer took none.
+    pub idle_looks: u32,
     /// The time in milliseconds after which the peer's adapter is woken again, while the answer to
     /// the first message is missing; else 0.
     pub wake_ms: u32,
+}
+
+/// Whether so many checks after the first one have taken `limit_ms`; never if this is the maximum.
+fn is_over(looks: u32, limit_ms: u32) -> bool {
+    limit_ms < u32::MAX && looks.saturating_mul(WATCH_MS) >= limit_ms
 }
 
 impl Watchdog {
@@ -47,27 +52,38 @@ impl Watchdog {
     /// `user_timeout_ms` is TCP_USER_TIMEOUT, or 0.
     pub fn is_too_long(&mut self, sight: Sight, user_timeout_ms: u32) -> bool {
         let Sight {
-            held_up,
             oldest,
-            unsent,
+            waits,
+            taken,
         } = sight;
-        let limit_ms = match (user_timeout_ms, held_up) {
-            (0, true) => u32::MAX,
-            (0, false) => UNANSWERED_MS,
-            // As with TCP, the user's limit also applies if the peer makes no room.
-            (ms, true) => ms,
-            // With a shorter limit, one lost packet would end the connection.
-            (ms, false) => ms.max(LEAST_UNANSWERED_MS),
-        };
         // It is also progress if the peer has read a part of an advert.
-        let got_on = core::mem::replace(&mut self.unsent, unsent) > unsent;
-        if got_on || (self.oldest, self.held_up) != (oldest, held_up) {
-            (self.oldest, self.held_up, self.looks) = (oldest, held_up, 0);
+        let got_on = core::mem::replace(&mut self.taken, taken) != taken;
+        let same_oldest = core::mem::replace(&mut self.oldest, oldest) == oldest;
+        if got_on || !same_oldest {
+            self.looks = 0;
         }
+        // Messages about the bytes of the other direction are no progress.
+        if got_on || !waits {
+            self.idle_looks = 0;
+        }
+        // With a shorter limit, one lost packet would end the connection.
+        let least_ms = oldest.map_or(0, |_| LEAST_UNANSWERED_MS);
+        let user_ms = match user_timeout_ms {
+            0 => u32::MAX,
+            ms => ms.max(least_ms),
+        };
+        let unanswered_ms = match (oldest, user_timeout_ms) {
+            (None, _) => u32::MAX,
+            (Some(_), 0) => UNANSWERED_MS,
+            (Some(_), _) => user_ms,
+        };
+        // As with TCP, the user's limit also applies if the peer makes no room.
+        let too_long =
+            is_over(self.looks, unanswered_ms) || (waits && is_over(self.idle_looks, user_ms));
         // The first check may have come right after the send.
-        let same = self.looks;
-        self.looks = same.saturating_add(1);
-        same.saturating_mul(WATCH_MS) >= limit_ms
+        self.looks = self.looks.saturating_add(1);
+        self.idle_looks = self.idle_looks.saturating_add(waits.into());
+        too_long
     }
 
     /// Called when the peer's adapter must be woken: returns the time until it must be woken again

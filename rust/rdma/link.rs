@@ -211,8 +211,6 @@ pub(super) struct Sends {
     /// the place of each Read in the stream, but it is not known in this layer, which needs the
     /// number for [`Link::awaits_request`].
     pub(super) reads: u32,
-    /// The number of probes posted.
-    pub(super) probes: u32,
 }
 
 /// The completions for which the last call of [`Link::arm`] has requested a notification; none if
@@ -376,11 +374,6 @@ impl Link {
     /// The number of the oldest send that is not reaped.
     pub(crate) fn oldest_send(&self) -> u32 {
         self.sends.done
-    }
-
-    /// The number of requests posted, without probes.
-    pub(crate) fn posted_messages(&self) -> u32 {
-        self.sends.next.wrapping_sub(self.sends.probes)
     }
 
     /// The number of sends posted since the last one that reports its completion.

@@ -328,9 +328,7 @@ impl Link {
         wr.wr.__bindgen_anon_1.wr_id = number;
         wr.wr.send_flags = bindings::ib_send_flags_IB_SEND_SIGNALED;
         // SAFETY: One request, without memory.
-        unsafe { self.post_chain((&raw const wr).cast(), 1) }?;
-        self.sends.probes = self.sends.probes.wrapping_add(1);
-        Ok(())
+        unsafe { self.post_chain((&raw const wr).cast(), 1) }
     }
 
     /// Posts requests that invalidate condemned keys, as long as there are places.

@@ -88,32 +88,27 @@ pub(in crate::sdp) fn check_sends(guard: &mut SockGuard<'_>) {
     let short_messages = conn.inq.drop_idle_page();
     let large_receives = shrink(guard);
     let waits = Flush::of(guard).waits_for_peer();
-    let sk = guard.sk();
     let conn = guard.conn();
     let Some(link) = &conn.link else { return };
     let held_up = link.sends_in_flight() == 0;
     if conn.state.has_ended() || (held_up && !waits) {
-        conn.liveness.watch.looks = 0;
+        let watch = &mut conn.liveness.watch;
+        (watch.looks, watch.idle_looks) = (0, 0);
         if short_messages || large_receives {
             guard.watch_sends();
         }
         return;
     }
-    let unsent = conn.unsent_bytes(sk);
+    let oldest = (!held_up).then(|| link.oldest_send());
     if held_up {
         // The peer's program makes no room: check whether the peer's machine is still there.
         probe(guard);
     }
     let conn = guard.conn();
-    let Some(link) = &conn.link else { return };
     let sight = Sight {
-        held_up,
-        oldest: if held_up {
-            link.posted_messages()
-        } else {
-            link.oldest_send()
-        },
-        unsent,
+        oldest,
+        waits,
+        taken: conn.measured.pacing.pace.delivered(),
     };
     let user_timeout_ms = conn.options.user_timeout_ms.unsigned_abs();
     if conn.liveness.watch.is_too_long(sight, user_timeout_ms) {

@@ -10,9 +10,9 @@ use proto_host::proto::watchdog::{
 };
 
 const SIGHT: Sight = Sight {
-    held_up: false,
-    oldest: 7,
-    unsent: 100,
+    oldest: Some(7),
+    waits: false,
+    taken: 100,
 };
 
 /// The number of checks with the same findings until that is too long; 0 if it never is.
@@ -25,7 +25,8 @@ fn looks(watch: &mut Watchdog, sight: Sight, user_timeout_ms: u32) -> u32 {
 #[test]
 fn how_long_is_too_long() {
     let held_up = Sight {
-        held_up: true,
+        oldest: None,
+        waits: true,
         ..SIGHT
     };
     for (sight, user_timeout_ms, wanted) in [
@@ -45,24 +46,38 @@ fn how_long_is_too_long() {
 
 #[test]
 fn progress_begins_anew() {
-    let on = Sight { oldest: 8, ..SIGHT };
-    let read = Sight { unsent: 99, ..on };
-    let held_up = Sight {
-        held_up: true,
-        ..read
+    let on = Sight {
+        oldest: Some(8),
+        ..SIGHT
     };
-    // More bytes to send are no progress.
-    let more = Sight {
-        unsent: 200,
-        ..held_up
+    let read = Sight { taken: 101, ..on };
+    let held_up = Sight {
+        oldest: None,
+        waits: true,
+        ..read
     };
     let mut watch = Watchdog::default();
     for sight in [SIGHT, on, read, held_up] {
         assert!(!watch.is_too_long(sight, 0));
         assert_eq!(watch.looks, 1);
     }
-    assert!(!watch.is_too_long(more, 0));
-    assert_eq!(watch.looks, 2);
+    assert!(!watch.is_too_long(held_up, 0));
+    assert_eq!((watch.looks, watch.idle_looks), (2, 2));
+}
+
+/// Messages about the other direction come and go, but the peer takes none of the bytes.
+#[test]
+fn other_messages_are_no_progress() {
+    let mut watch = Watchdog::default();
+    let too_long = (0..100_u32).position(|n| {
+        let sight = Sight {
+            oldest: (n % 3 == 0).then_some(n),
+            waits: true,
+            taken: 100,
+        };
+        watch.is_too_long(sight, 10_000)
+    });
+    assert_eq!(too_long, Some(10));
 }
 
 #[test]

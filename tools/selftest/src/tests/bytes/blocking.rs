@@ -32,6 +32,7 @@ tests!("blocking";
     rcvlowat_beyond_the_buffer,
     peek_into_the_smallest_buffer,
     user_timeout_of_a_full_peer,
+    user_timeout_of_a_full_peer_that_sends,
     user_timeout_of_a_quiet_peer,
     unread_and_unsent_counts,
     reader_slower_than_writer,
@@ -352,6 +353,23 @@ fn user_timeout_of_a_full_peer(env: &Env) -> Outcome {
     let error = sock.get_int(SOL_SOCKET, libc::SO_ERROR)?;
     expect_eq(error, libc::ETIMEDOUT, "SO_ERROR")?;
     expect(start.elapsed() >= Duration::from_millis(1900), "too early")
+}
+
+/// Bytes of the peer, and messages about them, do not count as an answer to bytes that the peer does
+/// not take.
+fn user_timeout_of_a_full_peer_that_sends(env: &Env) -> Outcome {
+    let (sock, other) = env.own_pair()?;
+    fill(&sock, env.seed)?;
+    sock.set_int(libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 5000)?;
+    let ended = Instant::now() + Duration::from_secs(40);
+    while sock.poll(libc::POLLERR, 0)? == 0 {
+        expect(Instant::now() < ended, "the connection lives on")?;
+        other.send(&[0; 1000], libc::MSG_NOSIGNAL)?;
+        std::thread::sleep(Duration::from_millis(600));
+        // Ends with the connection.
+        let _ = sock.recv(&mut [0; 1000], MSG_DONTWAIT);
+    }
+    Ok(())
 }
 
 /// Bytes that the program itself holds back do not count as unanswered.
