@@ -29,7 +29,10 @@ use crate::sdp::cq::poll::{
     poll_cq,
     wake_writer_if_due, //
 };
-use crate::sdp::flush::flush;
+use crate::sdp::send::sendmsg::{
+    close_message,
+    push, //
+};
 use crate::stats::counters::Counter;
 use crate::uapi::socket::{
     SDP_FAULT_POLICY,
@@ -137,8 +140,10 @@ pub(crate) fn set(sock: &SdpSock, name: i32, value: Result<&[u8]>, len: u32) -> 
         _ => return Err(ENOPROTOOPT),
     }
     // Bytes that were held back may be due now.
-    if matches!(name, TCP_NODELAY | TCP_CORK) {
-        flush(&mut guard);
+    match name {
+        TCP_CORK if value == 0 => close_message(&mut guard),
+        TCP_NODELAY if value != 0 => push(&mut guard),
+        _ => {}
     }
     if name == TCP_NOTSENT_LOWAT {
         wake_writer_if_due(&mut guard);

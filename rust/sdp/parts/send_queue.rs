@@ -15,7 +15,8 @@ pub(in crate::sdp) enum HeldBack {
     Nothing,
     /// The timer runs.
     Timed,
-    /// The message is due although the program holds it back.
+    /// The message is due although the program holds it back: the time is over, or the program has
+    /// set TCP_NODELAY.
     TooLong,
 }
 

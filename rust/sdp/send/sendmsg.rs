@@ -38,7 +38,10 @@ use crate::sdp::cq::poll::{
 };
 use crate::sdp::flush::flush;
 use crate::sdp::output::Output;
-use crate::sdp::parts::send_queue::SendQueue;
+use crate::sdp::parts::send_queue::{
+    HeldBack,
+    SendQueue, //
+};
 use crate::stats::counters::Counter;
 
 /// The number of bytes that are faulted in at a time: about as many as are copied at a time.
@@ -173,9 +176,20 @@ impl Send<'_> {
     }
 }
 
-/// Closes the last message: the file that was sent with MSG_MORE has ended.
+/// Closes the last message: the program removes the cork, or the file that was sent with MSG_MORE has
+/// ended.
 pub(crate) fn close_message(guard: &mut SockGuard<'_>) {
     guard.conn().out.more = false;
+    flush(guard);
+}
+
+/// Sends the bytes that wait, as `__tcp_sock_set_nodelay()`: TCP_CORK and MSG_MORE hold back only the
+/// bytes of later sends.
+pub(in crate::sdp) fn push(guard: &mut SockGuard<'_>) {
+    let out = &mut guard.conn().out;
+    if !out.queue.is_empty() {
+        out.held_back = HeldBack::TooLong;
+    }
     flush(guard);
 }
 

@@ -17,7 +17,7 @@ use libc::{
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use uapi::socket::{SDP_MODE_AZCOPY, SDP_MODE_COPY, SDP_MODE_ZCOPY, SDP_ZCOPY_MODE, SOL_SDP};
 
 tests!("data";
@@ -33,6 +33,7 @@ tests!("data";
     nothing_wanted_of_nothing,
     more,
     cork,
+    options_push,
     cork_then_close,
     cork_with_a_small_buffer,
     nodelay,
@@ -307,6 +308,51 @@ fn cork(env: &Env) -> Outcome {
     send(&sock, span)?;
     sock.set_int(IPPROTO_TCP, TCP_CORK, 0)?;
     expect_received(job.join_received()?, span, "a megabyte")
+}
+
+/// Setting TCP_NODELAY sends the bytes that wait, also those under a cork, and the removal of a cork
+/// sends bytes with MSG_MORE. Without this, the bytes would wait for 200 ms.
+fn options_push(env: &Env) -> Outcome {
+    let (sock, other) = env.own_pair()?;
+    for (corked, flags, option, value) in [
+        (true, 0, TCP_NODELAY, 1),
+        (false, MSG_MORE, TCP_NODELAY, 1),
+        (false, MSG_MORE, TCP_CORK, 0),
+        (true, MSG_MORE, TCP_CORK, 0),
+    ] {
+        // A slow machine may take this long for other reasons.
+        let mut quick = (0..10).map(|_| -> Result<bool, Fail> {
+            sock.set_int(IPPROTO_TCP, TCP_NODELAY, 0)?;
+            sock.set_int(IPPROTO_TCP, TCP_CORK, corked.into())?;
+            let start = Instant::now();
+            sock.send(&[7; 100], flags)?;
+            sock.set_int(IPPROTO_TCP, option, value)?;
+            let mut buf = [0; 100];
+            expect_eq(other.recv(&mut buf, MSG_WAITALL)?, 100, "received")?;
+            let took = start.elapsed();
+            // The push is for the bytes that waited: the cork holds back the next ones.
+            if corked && option == TCP_NODELAY {
+                let start = Instant::now();
+                sock.send(&[8; 100], 0)?;
+                expect_eq(other.recv(&mut buf, MSG_WAITALL)?, 100, "received")?;
+                expect(
+                    start.elapsed() > Duration::from_millis(150),
+                    "not held back",
+                )?;
+            }
+            Ok(took < Duration::from_millis(150))
+        });
+        let is_quick = quick.find_map(|quick| match quick {
+            Ok(false) => None,
+            other => Some(other),
+        });
+        let what = format!("option {option} with flags {flags}, corked: {corked}");
+        expect(
+            is_quick.transpose()? == Some(true),
+            format!("{what}: the bytes wait"),
+        )?;
+    }
+    Ok(())
 }
 
 fn cork_then_close(env: &Env) -> Outcome {
