@@ -85,7 +85,7 @@ impl SockOwner<'_> {
     /// The error of a call that must not wait for its turn.
     fn refused(&mut self, side: Side) -> Error {
         if side == Side::Sending {
-            self.sk().want_space(false);
+            self.sk().want_space(true);
         }
         EAGAIN
     }
