@@ -10,6 +10,7 @@ use crate::inet::sysctl::{
 use crate::proto::choice::Wanted;
 use crate::proto::deferral::Timeouts;
 use crate::proto::keepalive::Limits;
+use crate::proto::watchdog::LEAST_UNANSWERED_MS;
 
 /// The maximum of TCP_LINGER2 in seconds (`TCP_FIN_TIMEOUT_MAX`).
 const MAX_FIN_TIMEOUT_S: i32 = 120;
@@ -106,7 +107,7 @@ impl Options {
     /// How long connect() waits for an answer, as long as TCP: a second after the first SYN, and
     /// after each further one twice as long as before, but at most 2 minutes. TCP also sends four
     /// more SYNs at intervals of a second (`tcp_syn_linear_timeouts`), but has no time for them if
-    /// the option is less than three.
+    /// the option is less than three. TCP_USER_TIMEOUT shortens the time.
     pub(in crate::sdp) fn connect_ms(&self, net: Net<'_>) -> u32 {
         let retries = self.syn_retries(net);
         let linear_ms = if retries < 3 { 0 } else { 4000 };
@@ -114,7 +115,12 @@ impl Options {
             .map(|n| 1000 << n.clamp(0, 7))
             .map(|ms: u32| ms.min(120_000))
             .sum();
-        linear_ms + doubled_ms
+        let all_ms = linear_ms + doubled_ms;
+        // As in tcp_write_timeout(), but a lost request must be repeated once.
+        match self.user_timeout_ms.unsigned_abs() {
+            0 => all_ms,
+            user_ms => all_ms.min(user_ms.max(LEAST_UNANSWERED_MS)),
+        }
     }
 
     /// The value of TCP_SYNCNT.

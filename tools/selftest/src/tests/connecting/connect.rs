@@ -33,6 +33,7 @@ tests!("connect";
     twice,
     to_full_backlog,
     to_full_backlog_with_timeout,
+    to_full_backlog_with_user_timeout,
     to_full_backlog_then_closed,
     to_listener_that_closes,
     close_while_connecting,
@@ -263,6 +264,18 @@ fn to_full_backlog_with_timeout(env: &Env) -> Outcome {
 }
 
 /// A client that finds the backlog full waits, and is refused within a second after the listener is
+/// TCP_USER_TIMEOUT also limits the time for a connection.
+fn to_full_backlog_with_user_timeout(env: &Env) -> Outcome {
+    let (_listener, addr, _inside) = full_listener(env)?;
+    let sock = env.socket()?;
+    sock.set_int(libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, 8000)?;
+    sock.set_nonblocking(true)?;
+    expect_errno(sock.connect(&addr), EINPROGRESS, "connect")?;
+    expect(sock.poll(POLLOUT, 25_000)? != 0, "connect goes on")?;
+    let error = sock.get_int(libc::SOL_SOCKET, libc::SO_ERROR)?;
+    expect_eq(error, libc::ETIMEDOUT, "SO_ERROR")
+}
+
 /// closed.
 fn to_full_backlog_then_closed(env: &Env) -> Outcome {
     for nonblocking in [false, true] {
