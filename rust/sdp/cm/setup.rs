@@ -62,7 +62,10 @@ use crate::sdp::conn::accept_queue::{
     self,
     OLD_MS, //
 };
-use crate::sdp::conn::guard::SockOwner;
+use crate::sdp::conn::guard::{
+    SockGuard,
+    SockOwner, //
+};
 use crate::sdp::conn::sock::Alarm;
 use crate::sdp::cq::poll::process;
 use crate::sdp::parts::port::AtCm;
@@ -135,8 +138,7 @@ impl Worker<'_> {
         {
             let mut guard = self.sock.lock();
             guard.conn().lifetime.nonce = nonce;
-            guard.conn().names.local = from;
-            self.set_local(&from)?;
+            self.set_local(&mut guard, from)?;
         }
         self.resolve(via.with_port(cm_port), !via.is_v4(), via.with_port(to.port))
     }
@@ -181,10 +183,16 @@ impl Worker<'_> {
     ///
     /// # Errors
     ///
-    /// `EADDRNOTAVAIL` if another connection has the same addresses and ports.
-    fn set_local(&self, local: &Addr) -> Result {
+    /// `EADDRNOTAVAIL` if another connection has the same addresses and ports; `ECONNABORTED` if the
+    /// program has given the connection up, and with it the address.
+    fn set_local(&self, guard: &mut SockGuard<'_>, local: Addr) -> Result {
+        let conn = guard.conn();
+        if conn.state != State::Resolving {
+            return Err(ECONNABORTED);
+        }
+        conn.names.local = local;
         let sk = self.sock.sk();
-        sk.set_local(local);
+        sk.set_local(&local);
         if sk.net().ports().has_twin(sk) {
             return Err(EADDRNOTAVAIL);
         }
@@ -201,8 +209,7 @@ impl Worker<'_> {
                     return Err(ENETUNREACH);
                 }
                 let local = local.with_port(self.sock.sk().num());
-                guard.conn().names.local = local;
-                self.set_local(&local)?;
+                self.set_local(&mut guard, local)?;
             }
         }
         id.resolve_route(RESOLVE_MS)

@@ -47,6 +47,7 @@ tests!("connect";
     data_before_accept,
     closed_before_accept,
     disconnect_and_reuse,
+    disconnect_while_connecting,
     disconnect_after_both_ends,
     disconnect_and_bind,
     disconnect_and_connect_nonblocking,
@@ -263,7 +264,6 @@ fn to_full_backlog_with_timeout(env: &Env) -> Outcome {
     expect_errno(sock.connect(&addr), EALREADY, "connect again")
 }
 
-/// A client that finds the backlog full waits, and is refused within a second after the listener is
 /// TCP_USER_TIMEOUT also limits the time for a connection.
 fn to_full_backlog_with_user_timeout(env: &Env) -> Outcome {
     let (_listener, addr, _inside) = full_listener(env)?;
@@ -276,6 +276,7 @@ fn to_full_backlog_with_user_timeout(env: &Env) -> Outcome {
     expect_eq(error, libc::ETIMEDOUT, "SO_ERROR")
 }
 
+/// A client that finds the backlog full waits, and is refused within a second after the listener is
 /// closed.
 fn to_full_backlog_then_closed(env: &Env) -> Outcome {
     for nonblocking in [false, true] {
@@ -631,6 +632,24 @@ fn disconnect_and_reuse(env: &Env) -> Outcome {
             || remote.poll(ALL, 0),
             |e| e & POLLIN != 0,
         )?;
+    }
+    Ok(())
+}
+
+/// A socket whose program gives the connection up at once gets no address later.
+fn disconnect_while_connecting(env: &Env) -> Outcome {
+    let unspec = env.here(0).with_family(libc::AF_UNSPEC);
+    let (_listener, addr) = env.remote_listener(100)?;
+    let (_own_listener, own_addr) = env.listener(100)?;
+    let any = if env.local.is_ipv4() { ANY4 } else { ANY6 };
+    for round in 0..env.scaled(30) {
+        let to = if round % 2 == 0 { &addr } else { &own_addr };
+        let sock = env.socket()?;
+        sock.set_nonblocking(true)?;
+        expect_errno(sock.connect(to), EINPROGRESS, "connect")?;
+        sock.connect(&unspec)?;
+        thread::sleep(Duration::from_millis(20));
+        expect_eq(sock.getsockname()?.ip(), Some(any), "getsockname")?;
     }
     Ok(())
 }
