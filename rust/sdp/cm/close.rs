@@ -68,6 +68,8 @@ pub(crate) fn disconnect(guard: &mut SockGuard<'_>) {
             if guard.conn().names.next.is_some() {
                 guard.sk().set_err(ECONNRESET);
                 connect::cancel_next(guard);
+                guard.sk().wake_all();
+                guard.sk().report_error();
             }
         }
         State::Closed => {}
