@@ -352,7 +352,7 @@ fn nobody_reads(env: &Env) -> Outcome {
     stream.one.set_int(SOL_SOCKET, SO_SNDBUF, 200_000)?;
     let bound = stream.one.get_int(SOL_SOCKET, SO_SNDBUF)? as u64;
     let adverts = Growth::of(env, "advert_async")?;
-    for round in 0..3 {
+    for _ in 0..3 {
         let before = stream.sent;
         // Each send has its own memory: after too many writes to memory in flight, the next bytes
         // would go by copy.
@@ -376,7 +376,8 @@ fn nobody_reads(env: &Env) -> Outcome {
         let text = format!("{held} bytes in a buffer of {bound}");
         expect(held <= bound + (1 << 20), text)?;
         expect_eq(stream.one.poll(POLLOUT, 0)?, 0, "poll")?;
-        adverts.at_least(round + 1)?;
+        // A slow peer may make the later sends go by copy.
+        adverts.at_least(1)?;
         let (other, span) = (
             stream.other.dup()?,
             Span::new(env.seed, stream.received, held),
