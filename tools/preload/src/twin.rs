@@ -364,19 +364,24 @@ impl Twin {
     ///
     /// `EBADF` if another thread has closed the TCP socket meanwhile.
     pub(crate) fn replace(self) -> io::Result<()> {
-        if File::of(self.fd)? != self.tcp {
-            return Err(io::Error::from_raw_os_error(libc::EBADF));
-        }
-        // SAFETY: The command returns an integer.
-        let flags = sock::result(unsafe { libc::fcntl(self.fd, libc::F_GETFL) })?;
-        // SAFETY: Both are descriptors of the program; the old file is closed as by dup2().
-        watched::keep_during(self.fd, || unsafe {
-            let of_descriptor = sock::result(libc::fcntl(self.fd, libc::F_GETFD))?;
-            let keep = match of_descriptor & libc::FD_CLOEXEC != 0 {
-                true => libc::O_CLOEXEC,
-                false => 0,
-            };
-            sock::result(libc::dup3(self.as_raw_fd(), self.fd, keep))
+        let flags = watched::keep_during(self.fd, || {
+            // keep_during() may have waited long for its lock, and another thread may have opened
+            // another file meanwhile.
+            if File::of(self.fd)? != self.tcp {
+                return Err(io::Error::from_raw_os_error(libc::EBADF));
+            }
+            // SAFETY: The commands return integers. Both are descriptors of the program; the old
+            // file is closed as by dup2().
+            unsafe {
+                let flags = sock::result(libc::fcntl(self.fd, libc::F_GETFL))?;
+                let of_descriptor = sock::result(libc::fcntl(self.fd, libc::F_GETFD))?;
+                let keep = match of_descriptor & libc::FD_CLOEXEC != 0 {
+                    true => libc::O_CLOEXEC,
+                    false => 0,
+                };
+                sock::result(libc::dup3(self.as_raw_fd(), self.fd, keep))?;
+                Ok(flags)
+            }
         })?;
         if flags & libc::O_ASYNC != 0 {
             // SAFETY: The command takes an integer.
@@ -402,4 +407,38 @@ pub(crate) fn with_port_chosen(
     let bound = bind();
     range(&usual)?;
     bound
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_file_opened_meanwhile_is_kept() {
+        let tcp = sock::open(libc::AF_INET).unwrap();
+        let fd = tcp.as_raw_fd();
+        let twin = Twin {
+            // Any socket will do.
+            sdp: sock::open(libc::AF_INET).unwrap(),
+            fd,
+            tcp: File::of(fd).unwrap(),
+            usual_reuse: None,
+        };
+        let null = fs::File::open("/dev/null").unwrap();
+        let lock = noted();
+        let replacing = thread::spawn(|| twin.replace());
+        // Let the other thread wait for the lock.
+        thread::sleep(Duration::from_millis(200));
+        // SAFETY: Both are descriptors of this test.
+        sock::result(unsafe { libc::dup2(null.as_raw_fd(), fd) }).unwrap();
+        drop(lock);
+        let replaced = replacing.join().unwrap();
+        assert_eq!(replaced.unwrap_err().raw_os_error(), Some(libc::EBADF));
+        let kept = File::of(fd).unwrap();
+        assert_eq!(kept, File::of(null.as_raw_fd()).unwrap());
+    }
 }

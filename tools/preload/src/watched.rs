@@ -72,9 +72,10 @@ pub(crate) fn forget(epoll: RawFd, fd: RawFd) {
 /// epoll that was closed and whose descriptor was reused does not contain the socket and is left
 /// out.
 pub(crate) fn keep_during<T>(fd: RawFd, replace: impl FnOnce() -> T) -> T {
-    let file = File::of(fd).ok();
     // Until the end, so that a thread that adds the socket meanwhile sees that it was replaced.
     let noted = &mut *noted();
+    // Not before the lock: another thread may open another file while this one waits.
+    let file = File::of(fd).ok();
     let all = &mut noted.watches;
     let mut taken: Vec<Watch> = all.iter().filter(|w| w.fd == fd).copied().collect();
     all.retain(|w| w.fd != fd);
