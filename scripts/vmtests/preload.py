@@ -362,6 +362,48 @@ def options_that_sdp_refuses(bench: Bench) -> None:
             expect(f"connects to {here}:{port} by SDP" in said and said.endswith("\n0"), said)
 
 
+# A server whose socket is of another namespace than its thread.
+ELSEWHERE = """
+import os, socket, time
+home, blue = (os.open(path, os.O_RDONLY) for path in ("/proc/self/ns/net", "/run/netns/blue"))
+os.setns(blue)
+s = socket.socket()
+os.setns(home)
+s.bind(("0.0.0.0", {port}))
+try:
+    s.listen()
+    # SO_PROTOCOL
+    print("listens", s.getsockopt(1, 38), flush=True)
+    time.sleep(1000)
+except OSError as e:
+    print("fails", e.errno, flush=True)
+"""
+
+
+@test(machines=1, core=("stock",))
+def socket_of_another_namespace(bench: Bench) -> None:
+    """A socket that the program has opened in another network namespace does not change its namespace: it listens by
+    TCP or not at all."""
+    vm, port = bench.a, 7719
+    program = ELSEWHERE.format(port=port)
+    vm.check("ip netns add blue")
+    try:
+        server = vm.spawn(f"exec sdpctl run -v -- python3 -c '{program}' 2>&1")
+        try:
+            wait_for(lambda: "listens " in server.output, bench.limit(30), server)
+            said = server.output
+            expect(f"has to listen at 0.0.0.0:{port} by TCP: Operation not supported (os error 95)" in said, said)
+            expect(not vm.check(f"sdpctl ss -lH --sport {port}"), "the socket has changed its namespace")
+            expect("listens 6" in said, said)
+        finally:
+            server.kill()
+            server.wait(bench.limit(20))
+        said = vm.check(f"sdpctl run --require -- python3 -c '{program}'")
+        expect(said == "fails 95", said)
+    finally:
+        vm.check("ip netns del blue")
+
+
 @test(core=("stock",))
 def both_serves_both(bench: Bench) -> None:
     """A server with a `both` rule serves TCP clients and SDP clients; with --require, only SDP clients."""

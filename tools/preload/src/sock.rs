@@ -217,6 +217,20 @@ pub(crate) fn get(fd: RawFd, level: c_int, name: c_int) -> io::Result<Value> {
     Ok(Value { bytes, len })
 }
 
+/// The cookie of the socket's network namespace.
+pub(crate) fn netns_cookie(fd: RawFd) -> io::Result<u64> {
+    // asm-generic/socket.h. The kernel refuses any other length than that of the cookie.
+    const SO_NETNS_COOKIE: c_int = 71;
+    let mut cookie = 0_u64;
+    let mut len = size_of::<u64>() as socklen_t;
+    let to = (&raw mut cookie).cast();
+    // SAFETY: The cookie has `len` bytes.
+    result(unsafe {
+        (real().getsockopt)(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE, to, &raw mut len)
+    })?;
+    Ok(cookie)
+}
+
 pub(crate) fn set(fd: RawFd, level: c_int, name: c_int, value: &Value) -> io::Result<()> {
     let len = value.len as socklen_t;
     let from = value.bytes.as_ptr().cast();

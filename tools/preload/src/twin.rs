@@ -147,13 +147,22 @@ pub(crate) fn sdp_of(family: c_int) -> c_int {
     }
 }
 
+/// Whether two sockets are of the same network namespace. A thread may have changed its namespace
+/// since it opened the program's socket, and a new socket is of the thread's present namespace. An
+/// old kernel has no cookies.
+fn share_namespace(one: RawFd, other: RawFd) -> bool {
+    sock::netns_cookie(one).ok() == sock::netns_cookie(other).ok()
+}
+
 /// Tells the module of a connection by TCP that replaces one by SDP, so that the module counts and
 /// lists the connection. `why` is the errno of SDP. Without the module, nothing happens.
 pub(crate) fn tell_module(tcp: RawFd, family: c_int, why: c_int) {
     if why == libc::EAFNOSUPPORT {
         return;
     }
-    if let Ok(sdp) = sock::open(sdp_of(family)) {
+    let sdp = sock::open(sdp_of(family));
+    // The module looks for the connection in the namespace of the SDP socket.
+    if let Some(sdp) = sdp.ok().filter(|sdp| share_namespace(sdp.as_raw_fd(), tcp)) {
         let connection = Value::of_two(tcp, why);
         // An older module does not have the option.
         let _ = sock::set(sdp.as_raw_fd(), SOL_SDP, SDP_TCP_INSTEAD, &connection);
@@ -188,7 +197,8 @@ impl Twin {
     ///
     /// # Errors
     ///
-    /// Those of socket() and bind(); `EAFNOSUPPORT` without the module.
+    /// Those of socket() and bind(); `EAFNOSUPPORT` without the module, `EOPNOTSUPP` for a socket of
+    /// another network namespace.
     pub(crate) fn of(fd: RawFd, family: c_int) -> io::Result<Self> {
         let mut twin = Self::new(fd, family, sock::open(sdp_of(family))?)?;
         twin.share_port()?;
@@ -210,14 +220,23 @@ impl Twin {
 
     /// A twin with the options and flags of the socket `fd`.
     fn new(fd: RawFd, family: c_int, sdp: OwnedFd) -> io::Result<Self> {
+        let twin = Self::with_options(fd, family, sdp)?;
+        twin.take_flags()?;
+        Ok(twin)
+    }
+
+    /// A twin with the options of the socket `fd`.
+    fn with_options(fd: RawFd, family: c_int, sdp: OwnedFd) -> io::Result<Self> {
         let twin = Self {
             sdp,
             fd,
             tcp: File::of(fd)?,
             usual_reuse: None,
         };
+        if !share_namespace(twin.as_raw_fd(), fd) {
+            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        }
         twin.take_options(family)?;
-        twin.take_flags()?;
         Ok(twin)
     }
 
@@ -247,13 +266,7 @@ impl Twin {
     ///
     /// Those of socket() and bind().
     pub(crate) fn try_address(fd: RawFd, family: c_int, addr: &RawAddr) -> io::Result<(Self, u16)> {
-        let twin = Self {
-            sdp: sock::open(sdp_of(family))?,
-            fd,
-            tcp: File::of(fd)?,
-            usual_reuse: None,
-        };
-        twin.take_options(family)?;
+        let twin = Self::with_options(fd, family, sock::open(sdp_of(family))?)?;
         twin.bind(addr)?;
         let bound = RawAddr::local(twin.as_raw_fd())?.parse();
         Ok((twin, bound.map_or(0, |addr| addr.port())))
