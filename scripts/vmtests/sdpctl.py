@@ -449,6 +449,23 @@ def events(bench: Bench) -> None:
     watcher.kill()
 
 
+@test(machines=1, core=("stock",))
+def events_end_with_the_module(bench: Bench) -> None:
+    """Without the module there are no more events: the watcher says so and ends."""
+    vm = bench.a
+    watcher = vm.spawn("exec sdpctl events 2>&1")
+    try:
+        wait_for(lambda: watcher.says("listening"), bench.limit(20), watcher)
+        bench.unload(vm)
+        try:
+            status = watcher.wait(bench.limit(20))
+            expect(status == 3 and "unloaded" in watcher.output, f"{status} {watcher.output}")
+        finally:
+            bench.load(vm)
+    finally:
+        watcher.kill()
+
+
 @test(core=("stock",))
 def events_of_the_other_kind(bench: Bench) -> None:
     """A server that listens with TCP only refuses a connection by SDP: the event says so, and also whether the

@@ -57,6 +57,9 @@ use uapi::nl;
 /// Receive buffer for events that arrive while the program is busy; the kernel may grant less.
 const EVENT_ROOM_BYTES: libc::c_int = 1 << 20;
 
+/// linux/genetlink.h: the control family, whose group for events ("notify") has the same number.
+const CONTROL: u16 = libc::GENL_ID_CTRL as u16;
+
 /// Marks a line of a record as an errno instead of a datagram.
 const ERRNO: char = '!';
 
@@ -301,18 +304,37 @@ impl Module {
         match &self.source {
             Source::Kernel(socket) => {
                 let widened = socket.set_rx_buf_sz(EVENT_ROOM_BYTES);
-                let joined = widened.and_then(|()| socket.add_membership(group));
+                // The control family first: otherwise the module could be unloaded in between.
+                let joined = widened
+                    .and_then(|()| socket.add_membership(CONTROL.into()))
+                    .and_then(|()| socket.add_membership(group));
                 joined.map_err(|e| failure(Asked::Module, &e, None))
             }
             Source::File(_) => Ok(()),
         }
     }
 
-    /// Waits for events. After [`Fail::Lost`] further events can be received.
+    /// Waits for events; there may be none. After [`Fail::Lost`] further events can be received.
+    ///
+    /// # Errors
+    ///
+    /// [`Fail::Unloaded`] if the family was removed: the kernel would send no more events.
     pub(crate) fn events(&mut self) -> Result<Vec<Message>, Fail> {
-        let mut events = Vec::new();
-        read_datagram(Asked::Module, &self.receive()?, &mut events)?;
-        Ok(events)
+        let datagram = self.receive()?;
+        let mut events: Vec<Message> = Vec::new();
+        read_datagram(Asked::Module, &datagram, &mut events)?;
+        // The type of the first message. A datagram has the messages of one family.
+        if datagram.get(4..6) != Some(&CONTROL.to_ne_bytes()) {
+            return Ok(events);
+        }
+        let is_removal = |m: &Message| {
+            i32::from(m.cmd) == libc::CTRL_CMD_DELFAMILY
+                && m.number(libc::CTRL_ATTR_FAMILY_ID as u16) == Some(self.family.into())
+        };
+        match events.iter().any(is_removal) {
+            true => Err(Fail::Unloaded),
+            false => Ok(Vec::new()),
+        }
     }
 
     /// Sends a request with these attributes and flags; returns all replies.
@@ -565,15 +587,14 @@ mod tests {
 
     #[test]
     fn there_is_room_for_many_events() {
-        // Any user may subscribe to events of the control family.
-        const CONTROL_EVENTS: u32 = 16;
         let mut socket = Socket::new(NETLINK_GENERIC).unwrap();
         socket.bind_auto().unwrap();
         let module = Module {
             source: Source::Kernel(socket),
             record: None,
             family: 0,
-            group: Some(CONTROL_EVENTS),
+            // Any user may subscribe to events of the control family.
+            group: Some(CONTROL.into()),
         };
         module.listen().unwrap();
         let most = fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap();
@@ -583,6 +604,41 @@ mod tests {
         };
         // The kernel reports twice the size, for its own overhead.
         assert_eq!(socket.get_rx_buf_sz().unwrap(), 2 * most.min(1 << 20));
+    }
+
+    #[test]
+    fn events_end_with_the_family() {
+        let of_control = |cmd: i32, family: u16| {
+            let mut message = GenlMessage::from_payload(Message {
+                cmd: cmd as u8,
+                attrs: vec![DefaultNla::new(
+                    libc::CTRL_ATTR_FAMILY_ID as u16,
+                    family.to_ne_bytes().to_vec(),
+                )],
+            });
+            message.set_resolved_family_id(CONTROL);
+            let mut message = NetlinkMessage::from(message);
+            message.finalize();
+            let mut bytes = vec![0; message.buffer_len()];
+            message.serialize(&mut bytes);
+            bytes
+        };
+        let (ours, other) = (27, 28);
+        let recorded = [
+            of_control(libc::CTRL_CMD_DELFAMILY, other),
+            of_control(libc::CTRL_CMD_DELMCAST_GRP, ours),
+            of_control(libc::CTRL_CMD_DELFAMILY, ours),
+        ];
+        let mut module = Module {
+            source: Source::File(recorded.into_iter().rev().map(Ok).collect()),
+            record: None,
+            family: ours,
+            group: None,
+        };
+        for _ in 0..2 {
+            assert_eq!(module.events().unwrap(), []);
+        }
+        assert!(matches!(module.events(), Err(Fail::Unloaded)));
     }
 
     #[test]
