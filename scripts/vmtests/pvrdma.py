@@ -10,6 +10,7 @@ from vmlib.bench import Bench, expect, present, test, wait_for
 from vmlib.demo import by_adapter, picture, show_adapter
 from vmlib.machine import Vm
 from vmlib.measuring import Servers
+from vmlib.rates import PATIENT, QperfServer, qperf
 
 over_adapter = functools.partial(test, kinds=("stock",), adapter="pvrdma")
 DEVICE = "vmw_pvrdma0"
@@ -75,13 +76,29 @@ def pingpongs(bench: Bench) -> None:
 @over_adapter()
 def performance_tests(bench: Bench) -> None:
     """perftest: each kind of request, from one byte to one megabyte."""
-    for name in ("send_bw", "write_bw", "read_bw", "send_lat", "atomic_bw"):
-        sizes = ("8",) if name == "atomic_bw" else ("1", "4096", "1048576")
+    for name in ("send_bw", "write_bw", "read_bw", "send_lat", "write_lat", "read_lat", "atomic_bw", "atomic_lat"):
+        sizes = ("8",) if name.startswith("atomic") else ("1", "4096", "1048576")
         for size in sizes:
             # Without the RDMA CM: its client may ask before the server listens, and crashes when it tries again.
             command = f"ib_{name} -d {DEVICE} -x {GID} -F -n 50 -s {size}"
             output = between(bench, command, f"{command} {bench.address(bench.b)}")
             expect(re.search(rf"^ *{size} +50 ", output, re.MULTILINE), output)
+
+
+@over_adapter()
+def qperf_by_verbs(bench: Bench) -> None:
+    """qperf: each of its tests of a reliable connection. The tests of atomic operations compare the results."""
+    address = bench.address(bench.b)
+    with QperfServer(bench.b):
+        for name in ("rc_bw", "rc_bi_bw", "rc_rdma_read_bw", "rc_rdma_write_bw"):
+            rate = qperf(bench.a, address, name, 65536, 1)
+            expect(rate > 0, f"{name}: {rate} MB/s")
+        for name in ("rc_lat", "rc_rdma_read_lat", "rc_rdma_write_lat", "rc_rdma_write_poll_lat"):
+            latency = qperf(bench.a, address, name, 1, 1)
+            expect(latency > 0, f"{name}: {latency} us")
+        for name in ("rc_fetch_add_mr", "rc_compare_swap_mr", "ver_rc_fetch_add", "ver_rc_compare_swap"):
+            output = bench.a.check(f"qperf -cm1 {address} {PATIENT} -t 1 {name}")
+            expect(re.search(r"(msg_rate|latency) += +[1-9]", output), output)
 
 
 @over_adapter()
