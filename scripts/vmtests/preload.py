@@ -270,6 +270,10 @@ def shows_what_uses_tcp(bench: Bench) -> None:
             line = vm.check(f"sdpctl ss -H --dport {port}")
             expect(re.fullmatch(rf"TCP .* {re.escape(here)}:{port}\s*", line), line)
             expect(not vm.check(f"sdpctl ss -H --sport {port}"), "the other end is listed, too")
+            states = ask(vm, "ss -s", "summary")["states"]
+            expect(states.get("TCP") == 1, states)
+            shown = vm.check(f"sdpctl conn {socket['cookie']}").splitlines()
+            expect(shown[0].endswith(f"{here}:{port}  TCP"), "\n".join(shown))
         finally:
             client.kill()
         wait_for(lambda: not listed(), bench.limit(20), client)

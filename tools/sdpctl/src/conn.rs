@@ -7,7 +7,6 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
-use netlink_packet_core::DefaultNla;
 use serde::Serialize;
 
 use crate::cli::{
@@ -15,7 +14,6 @@ use crate::cli::{
     ConnArgs, //
 };
 use crate::fail::Fail;
-use crate::filter::StateSet;
 use crate::meaning;
 use crate::model::Socket;
 use crate::netlink::{
@@ -60,13 +58,8 @@ struct Report {
 
 pub(crate) fn run(cli: &Cli, args: &ConnArgs) -> Result<ExitCode, Fail> {
     let mut module = Module::open(&cli.messages)?;
-    let all = DefaultNla::new(
-        nl::sock::STATES,
-        StateSet::ALL.bits().to_ne_bytes().to_vec(),
-    );
-    let messages = module.dump(nl::CMD_SOCK_GET, vec![all])?;
     let mut connections = Vec::new();
-    for message in &messages {
+    for message in &ss::all_messages(&mut module)? {
         connections.push(Connection {
             socket: Socket::try_from(message)?,
             others: others(message),
@@ -153,7 +146,8 @@ fn files(folder: &Path) -> BTreeMap<String, String> {
 
 fn print(cli: &Cli, connection: &Connection) -> Result<(), Fail> {
     let s = &connection.socket;
-    let title = format!("{} -> {}  {}", s.local.show(), s.peer.show(), s.state);
+    let (local, peer) = (s.local.show(), s.peer.show());
+    let title = format!("{local} -> {peer}  {}", s.shown_state());
     out::line(out::paint(&title, Color::Bold, out::is_coloured(cli.color)))?;
     let mut lines = sections(s);
     for other in &connection.others {
@@ -210,6 +204,13 @@ fn sections(s: &Socket) -> Vec<(&'static str, String)> {
         owner += &format!(", interface {}", s.interface);
     }
     lines.push(("owner", owner));
+    if s.is_tcp() {
+        // The other figures are those of SDP.
+        lines.push(("options", list(&s.options)));
+        let error = s.sdp_error();
+        lines.extend(error.map(|error| ("error of SDP", error.to_string())));
+        return lines;
+    }
     match s.state {
         "Listen" => lines.push((
             "queue",

@@ -2,6 +2,7 @@
 
 //! Data from the module: Rust types and their JSON.
 
+use std::io;
 use std::net::IpAddr;
 
 use serde::{
@@ -17,6 +18,9 @@ use crate::netlink::{
 use crate::owners::Owner;
 use uapi::nl;
 use uapi::nl::sock as a;
+
+/// The shown state of a socket that has become a TCP socket.
+pub(crate) const TCP: &str = "TCP";
 
 /// One end of a connection.
 #[derive(Clone, Debug, Serialize, PartialEq, Eq)]
@@ -83,6 +87,27 @@ pub(crate) struct Socket {
     /// Only if processes were requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) processes: Option<Vec<Owner>>,
+}
+
+impl Socket {
+    /// Whether the socket has become a TCP socket.
+    pub(crate) fn is_tcp(&self) -> bool {
+        self.options.contains(&TCP_FALLBACK)
+    }
+
+    /// The state to show; of a socket that has become a TCP socket, only this.
+    pub(crate) fn shown_state(&self) -> &'static str {
+        match self.is_tcp() {
+            true => TCP,
+            false => self.state,
+        }
+    }
+
+    /// Why SDP could not connect, if the socket has become a TCP socket.
+    pub(crate) fn sdp_error(&self) -> Option<io::Error> {
+        let errno = self.error.and_then(|error| i32::try_from(error).ok())?;
+        Some(io::Error::from_raw_os_error(errno))
+    }
 }
 
 /// Figures of a connection's transfer.
@@ -154,7 +179,7 @@ const FEATURES: [(u32, &str); 5] = [
 /// The option of a listener that also accepts TCP connections.
 pub(crate) const LISTEN_TCP: &str = "listen-tcp";
 /// The option of a socket that has become a TCP socket.
-pub(crate) const TCP_FALLBACK: &str = "tcp-fallback";
+const TCP_FALLBACK: &str = "tcp-fallback";
 
 const OPTIONS: [(u32, &str); 9] = [
     (nl::option::NODELAY, "nodelay"),

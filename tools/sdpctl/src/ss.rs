@@ -3,7 +3,6 @@
 //! `sdpctl ss`: the sockets.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::process::ExitCode;
 
 use netlink_packet_core::DefaultNla;
@@ -20,9 +19,12 @@ use crate::model::{
     Pace,
     Socket,
     LISTEN_TCP,
-    TCP_FALLBACK, //
+    TCP, //
 };
-use crate::netlink::Module;
+use crate::netlink::{
+    Message,
+    Module, //
+};
 use crate::out;
 use crate::owners::{
     self,
@@ -32,11 +34,22 @@ use crate::units;
 use uapi::nl;
 use uapi::nl::sock as a;
 
-/// All sockets that have a port.
-pub(crate) fn all(module: &mut Module) -> Result<Vec<Socket>, Fail> {
+/// The messages of all sockets that have a port, also of the TCP sockets that programs use instead.
+pub(crate) fn all_messages(module: &mut Module) -> Result<Vec<Message>, Fail> {
     let states = DefaultNla::new(a::STATES, StateSet::ALL.bits().to_ne_bytes().to_vec());
-    let messages = module.dump(nl::CMD_SOCK_GET, vec![states])?;
-    messages.iter().map(Socket::try_from).collect()
+    dump(module, vec![states])
+}
+
+/// As [`all_messages`].
+pub(crate) fn all(module: &mut Module) -> Result<Vec<Socket>, Fail> {
+    all_messages(module)?.iter().map(Socket::try_from).collect()
+}
+
+/// The messages of the sockets that match the filter.
+fn dump(module: &mut Module, filter: Vec<DefaultNla>) -> Result<Vec<Message>, Fail> {
+    let mut messages = module.dump(nl::CMD_SOCK_GET, filter.clone())?;
+    messages.extend(module.dump_newer(nl::CMD_TCP_GET, filter)?);
+    Ok(messages)
 }
 
 /// The filter for the module.
@@ -88,9 +101,7 @@ pub(crate) fn run(cli: &Cli, args: &SsArgs) -> Result<ExitCode, Fail> {
         ));
     }
     let mut module = Module::open(&cli.messages)?;
-    let attrs = filter(args, words.states);
-    let mut messages = module.dump(nl::CMD_SOCK_GET, attrs.clone())?;
-    messages.extend(module.dump_newer(nl::CMD_TCP_GET, attrs)?);
+    let messages = dump(&mut module, filter(args, words.states))?;
     let mut sockets: Vec<Socket> = messages
         .iter()
         .map(Socket::try_from)
@@ -129,7 +140,7 @@ struct Summary {
 fn summarize(cli: &Cli, sockets: &[Socket]) -> Result<(), Fail> {
     let mut states = BTreeMap::new();
     for socket in sockets {
-        *states.entry(socket.state).or_insert(0) += 1;
+        *states.entry(socket.shown_state()).or_insert(0) += 1;
     }
     if cli.json {
         return out::json(&Summary {
@@ -140,6 +151,7 @@ fn summarize(cli: &Cli, sockets: &[Socket]) -> Result<(), Fail> {
     }
     let known = nl::STATES
         .iter()
+        .chain([&TCP])
         .filter_map(|name| states.get_key_value(name));
     let counts: Vec<String> = known
         .map(|(name, count)| format!("{name} {count}"))
@@ -206,15 +218,12 @@ fn print(cli: &Cli, args: &SsArgs, sockets: &[Socket]) -> Result<(), Fail> {
     Ok(())
 }
 
-/// The state, and whether a listener also accepts TCP connections; of a socket that has become a
-/// TCP socket, only this.
+/// The state, and whether a listener also accepts TCP connections.
 fn state(socket: &Socket) -> String {
-    if socket.options.contains(&TCP_FALLBACK) {
-        return "TCP".into();
-    }
-    match socket.options.contains(&LISTEN_TCP) {
-        true => format!("{}+TCP", socket.state),
-        false => socket.state.into(),
+    let state = socket.shown_state();
+    match !socket.is_tcp() && socket.options.contains(&LISTEN_TCP) {
+        true => format!("{state}+TCP"),
+        false => state.into(),
     }
 }
 
@@ -242,8 +251,8 @@ fn extended(s: &Socket) -> String {
         let (idle, interval) = (s.keepalive_idle_s, s.keepalive_interval_s);
         text += &format!(" keepalive:{idle}s/{interval}s/{}", s.keepalive_count);
     }
-    if let Some(error) = s.error.and_then(|error| i32::try_from(error).ok()) {
-        text += &format!(" sdp-error:{}", io::Error::from_raw_os_error(error));
+    if let Some(error) = s.sdp_error() {
+        text += &format!(" sdp-error:{error}");
     }
     if s.user_timeout_ms != 0 {
         text += &format!(" user-timeout:{}ms", s.user_timeout_ms);

@@ -116,15 +116,15 @@ fn view(before: &Look, now: &Look) -> View {
     };
     let row = |s: &Socket| {
         let of = |names: &[&str]| {
-            // A module without cookies has no counters per socket.
-            s.cookie?;
+            // A module without cookies has no counters per socket, nor has a TCP socket.
+            s.cookie.filter(|_| !s.is_tcp())?;
             let was = old.get(&key(s)).map_or(0, |s| count(s, names));
             Some(rate(count(s, names), was))
         };
         Row {
             local: s.local.show(),
             peer: s.peer.show(),
-            state: s.state,
+            state: s.shown_state(),
             mode: s.mode,
             sent: of(SENT),
             received: of(RECEIVED),

@@ -90,6 +90,48 @@ fn a_connection() {
     );
 }
 
+/// A socket that goes on with TCP has no state of SDP, and every command lists it.
+#[test]
+fn a_socket_that_uses_tcp() {
+    let state = Folder::new("tcp");
+    let done = datagram(3, &[0; 4]);
+    let socket = message(
+        7,
+        &[
+            (1, &2u16.to_ne_bytes()),
+            // Dead
+            (2, &[12]),
+            (3, &[10, 27, 0, 1]),
+            (4, &40000u16.to_ne_bytes()),
+            (5, &[10, 27, 0, 2]),
+            (6, &80u16.to_ne_bytes()),
+            (11, &4711u32.to_ne_bytes()),
+            // The bit TCP_FALLBACK.
+            (21, &(1u32 << 8).to_ne_bytes()),
+            (33, &111u32.to_ne_bytes()),
+            (35, &77u32.to_ne_bytes()),
+        ],
+    );
+    // No sockets of SDP, then one of TCP.
+    let record = record_of(&state, &[done.clone(), socket, done]);
+    let said = |arguments: &[&str]| {
+        let record = record.to_str().expect("a path in UTF-8");
+        let output = sdpctl(&[&["--replay", record], arguments].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    assert!(said(&["ss", "-H"]).starts_with("TCP "));
+    assert_eq!(said(&["ss", "-s"]), "Total: 1 (TCP 1)\n");
+    assert!(said(&["ss", "-s", "--json"]).contains("\"TCP\": 1"));
+    for number in ["77", "4711", "40000"] {
+        let shown = said(&["conn", number]);
+        let title = "10.27.0.1:40000 -> 10.27.0.2:80  TCP\n";
+        assert!(shown.starts_with(title), "{shown}");
+        assert!(shown.contains("Connection refused"), "{shown}");
+        assert!(!shown.contains("credits"), "{shown}");
+    }
+}
+
 #[test]
 fn what_a_newer_module_says_of_a_socket_is_shown() {
     let state = Folder::new("newer");

@@ -65,7 +65,8 @@ fn record(looks: usize) -> PathBuf {
     let read = |name| fs::read_to_string(data.join(name)).expect("the record");
     let (ss, stat) = (read("ss.hex"), read("stat.hex"));
     let (ss, stat): (Vec<&str>, Vec<&str>) = (ss.lines().collect(), stat.lines().collect());
-    let look = [&ss[2..], &stat[4..]].concat();
+    // An acknowledgement ends the dump of the TCP sockets, of which there are none.
+    let look = [&ss[2..], &stat[3..4], &stat[4..]].concat();
     let mut lines = ss[..2].to_vec();
     for _ in 0..looks {
         lines.extend(&look);
