@@ -167,6 +167,16 @@ def falls_back_or_not(bench: Bench) -> None:
 
 
 @test(machines=1, core=("stock",))
+def forbidden_by_a_filter(bench: Bench) -> None:
+    """If a filter forbids sockets of SDP, sdpctl says so, and not that the module is not loaded."""
+    # As with RestrictAddressFamilies= of systemd.
+    refuse = "strace -e trace=socket -e inject=socket:error=EAFNOSUPPORT"
+    said = bench.a.run(f"{refuse} sdpctl run --require -- {STARTED} 2>&1")
+    expect(said.rc == 1 and "RestrictAddressFamilies" in said.output, f"{said.rc} {said.output}")
+    expect(not bench.a.run("rm /tmp/started").ok, "the program was started")
+
+
+@test(machines=1, core=("stock",))
 def listens_in_another_root(bench: Bench) -> None:
     """A server without access to /sys at listen(), like FTP servers in a chroot, uses SDP."""
     vm, here = bench.a, bench.address(bench.a)

@@ -38,7 +38,6 @@ use crate::cli::{
     Cli, //
 };
 use crate::fail::Fail;
-use crate::netlink;
 use crate::out;
 use crate::sdp;
 use crate::units;
@@ -81,10 +80,10 @@ pub(crate) fn run(cli: &Cli, args: &BenchArgs) -> Result<ExitCode, Fail> {
     }
 }
 
-/// A failure of a socket. If the module is not loaded, that is the reason.
+/// A failure of a socket.
 fn failed(what: impl std::fmt::Display, e: &io::Error) -> Fail {
     match e.raw_os_error() {
-        Some(libc::EAFNOSUPPORT) if !netlink::is_loaded() => Fail::NotLoaded,
+        Some(libc::EAFNOSUPPORT) => sdp::no_family(),
         _ => Fail::io(what, e),
     }
 }

@@ -16,6 +16,7 @@ use std::os::fd::{
 };
 
 use crate::fail::Fail;
+use crate::netlink;
 use uapi::socket::{
     AF_INET6_SDP,
     AF_INET_SDP,
@@ -47,7 +48,7 @@ pub(crate) fn open(family: i32, protocol: i32) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 ///
-/// `NotLoaded`, and errors of socket().
+/// `NotLoaded`, `TooOld`, and errors of socket().
 pub(crate) fn usable(family: i32, protocol: i32) -> Result<(), Fail> {
     let Err(e) = open(family, protocol) else {
         return Ok(());
@@ -55,8 +56,22 @@ pub(crate) fn usable(family: i32, protocol: i32) -> Result<(), Fail> {
     match e.raw_os_error() {
         // A module that supports only the families.
         Some(libc::EPROTONOSUPPORT) if open(AF_INET_SDP, 0).is_ok() => Err(Fail::TooOld),
+        Some(libc::EAFNOSUPPORT) if family == AF_INET_SDP => Err(no_family()),
         Some(libc::EAFNOSUPPORT | libc::EPROTONOSUPPORT) => Err(Fail::NotLoaded),
         _ => Err(Fail::io("a socket of SDP", &e)),
+    }
+}
+
+/// Why a socket of the module's families fails with `EAFNOSUPPORT`. A filter of system calls may use
+/// the same error.
+pub(crate) fn no_family() -> Fail {
+    match netlink::is_loaded() {
+        false => Fail::NotLoaded,
+        true => Fail::Other(format!(
+            "the module ib_sdp is loaded, but this process may not open sockets of the family \
+             {AF_INET_SDP}: allow the families {AF_INET_SDP} and {AF_INET6_SDP}, which \
+             RestrictAddressFamilies= of systemd calls AF_IB and AF_MPLS"
+        )),
     }
 }
 
