@@ -173,7 +173,9 @@ fn reset(cli: &Cli) -> Result<ExitCode, Fail> {
         at_unix_s: now.as_secs(),
         counters: model::counters(&mut module)?.into_iter().collect(),
     };
-    let path = path(&about)?;
+    let path = path(&about).ok_or_else(|| {
+        Fail::Other("neither XDG_STATE_HOME nor HOME says where to remember the reset".into())
+    })?;
     let text = serde_json::to_string(&baseline).map_err(|e| Fail::Other(e.to_string()))?;
     save(&path, &text).map_err(|e| Fail::io(path.display(), &e))?;
     Ok(ExitCode::SUCCESS)
@@ -268,17 +270,13 @@ fn boot_id() -> String {
     id.unwrap_or_default().trim().to_string()
 }
 
-/// The file of the baseline, one per namespace.
-fn path(about: &About) -> Result<PathBuf, Fail> {
+/// The file of the baseline, one per namespace; `None` if the environment names no folder for it.
+fn path(about: &About) -> Option<PathBuf> {
     let folder = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
-    let folder = folder.filter(|f| f.is_absolute()).or_else(home);
-    let folder = folder.ok_or_else(|| {
-        Fail::Other("neither XDG_STATE_HOME nor HOME says where to remember the reset".into())
-    })?;
-    Ok(folder
-        .join("sdpctl")
-        .join(format!("reset-{}.json", about.netns_cookie)))
+    let folder = folder.filter(|f| f.is_absolute()).or_else(home)?;
+    let name = format!("reset-{}.json", about.netns_cookie);
+    Some(folder.join("sdpctl").join(name))
 }
 
 /// The user's baseline, if it was written since the last boot, for this namespace and this load of
@@ -300,9 +298,11 @@ fn load(about: &About) -> Option<Baseline> {
     is_ours.then_some(baseline)
 }
 
-/// The baseline in the file; `None` if there is no file.
+/// The baseline in the file; `None` if there is no file, or if no reset could write one.
 fn read(about: &About) -> Result<Option<Baseline>, Fail> {
-    let path = path(about)?;
+    let Some(path) = path(about) else {
+        return Ok(None);
+    };
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -387,6 +387,25 @@ fn a_baseline_that_cannot_be_read_is_told_of() {
 }
 
 #[test]
+fn without_a_home_there_is_no_reset() {
+    let record = folder("data").join("stat.hex");
+    let stat = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sdpctl"));
+        command.arg("--replay").arg(&record).arg("stat");
+        let command = command.args(arguments).env_remove("HOME");
+        let output = command.env_remove("XDG_STATE_HOME").output();
+        output.expect("sdpctl runs")
+    };
+    let shown = stat(&[]);
+    assert!(shown.status.success());
+    assert_eq!(text(&shown.stderr), "");
+    assert_eq!(shown.stdout, stat(&["--absolute"]).stdout);
+    let reset = stat(&["reset"]);
+    assert_eq!(reset.status.code(), Some(1));
+    assert!(text(&reset.stderr).contains("neither XDG_STATE_HOME nor HOME"));
+}
+
+#[test]
 fn a_word_that_would_be_ignored_is_refused() {
     let state = Folder::new("mistakes");
     for arguments in [
