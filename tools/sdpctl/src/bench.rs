@@ -218,14 +218,24 @@ fn modes(names: &[String]) -> Result<Vec<u8>, Fail> {
     }
 }
 
+/// The first success, or otherwise the last failure.
+fn first_or_last<T>(tried: impl Iterator<Item = io::Result<T>>) -> Option<io::Result<T>> {
+    let mut last = None;
+    for result in tried {
+        let is_ok = result.is_ok();
+        last = Some(result);
+        if is_ok {
+            break;
+        }
+    }
+    last
+}
+
 fn measure_all(cli: &Cli, args: &BenchArgs, peer: &str) -> Result<ExitCode, Fail> {
     let modes = modes(&args.modes)?;
     let addrs = resolve(peer)?;
     let connect = |addr: &SocketAddr| sdp::connect(addr, CONNECT_SECONDS).map(|s| (*addr, s));
-    let mut tried = addrs.iter().map(connect);
-    let (addr, socket) = tried
-        .find(Result::is_ok)
-        .or_else(|| addrs.last().map(connect))
+    let (addr, socket) = first_or_last(addrs.iter().map(connect))
         .ok_or_else(|| Fail::Other(format!("`{peer}` has no address")))?
         .map_err(|e| {
             failed(
@@ -354,6 +364,22 @@ mod tests {
         assert_eq!(enough(4, s(4), s(10)), 10);
         assert_eq!(enough(4, s(400), s(1)), 1);
         assert_eq!(enough(4, Duration::ZERO, s(1)), 10_000_000);
+    }
+
+    #[test]
+    fn no_address_is_tried_twice() {
+        let of = |results: &[Result<i32, i32>]| {
+            let mut tried = 0;
+            let each = results.iter().map(|result| {
+                tried += 1;
+                result.map_err(io::Error::from_raw_os_error)
+            });
+            let got = first_or_last(each).map(|got| got.map_err(|e| e.raw_os_error()));
+            (got, tried)
+        };
+        assert_eq!(of(&[]), (None, 0));
+        assert_eq!(of(&[Err(1), Err(2)]), (Some(Err(Some(2))), 2));
+        assert_eq!(of(&[Err(1), Ok(2), Ok(3)]), (Some(Ok(2)), 2));
     }
 
     #[test]
