@@ -16,6 +16,8 @@ use std::io::{
     Write, //
 };
 use std::net::{
+    IpAddr,
+    Ipv6Addr,
     SocketAddr,
     TcpStream,
     ToSocketAddrs, //
@@ -90,20 +92,19 @@ fn failed(what: impl std::fmt::Display, e: &io::Error) -> Fail {
 
 /// The addresses of a host, with an optional port.
 fn resolve(host: &str) -> Result<Vec<SocketAddr>, Fail> {
+    let failed = |e: io::Error| Fail::Other(format!("`{host}`: {e}"));
+    let host = &sdp::with_numeric_scope(host).map_err(failed)?;
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    // A name or an address without a port: `fd27::1` has none, `a:1` has one.
-    let alone = match bare.parse::<std::net::IpAddr>() {
-        Ok(_) => true,
-        Err(_) => !host.contains(':'),
+    let is_address = match bare.split_once('%') {
+        Some((ip, scope)) => ip.parse::<Ipv6Addr>().is_ok() && scope.parse::<u32>().is_ok(),
+        None => bare.parse::<IpAddr>().is_ok(),
     };
-    let found = match alone {
+    // A name or an address without a port: `fd27::1` has none, `a:1` has one.
+    let found = match is_address || !host.contains(':') {
         true => (bare, PORT).to_socket_addrs(),
         false => host.to_socket_addrs(),
     };
-    let addrs: Vec<SocketAddr> = found
-        .map_err(|e| Fail::Other(format!("`{host}`: {e}")))?
-        .map(sdp::canonical)
-        .collect();
+    let addrs: Vec<SocketAddr> = found.map_err(failed)?.map(sdp::canonical).collect();
     match addrs.is_empty() {
         true => Err(Fail::Other(format!("`{host}` has no address"))),
         false => Ok(addrs),
@@ -390,10 +391,14 @@ mod tests {
             ("fd27::1", "[fd27::1]:27027"),
             ("[fd27::1]", "[fd27::1]:27027"),
             ("[fd27::1]:5", "[fd27::1]:5"),
+            ("fe80::1%lo", "[fe80::1%1]:27027"),
+            ("[fe80::1%lo]", "[fe80::1%1]:27027"),
+            ("[fe80::1%lo]:5", "[fe80::1%1]:5"),
+            ("fe80::1%1", "[fe80::1%1]:27027"),
         ] {
             assert_eq!(resolve(host).unwrap()[0].to_string(), addr, "{host}");
         }
-        for bad in ["10.0.0.1:", "10.0.0.1:65536", ":1:2x"] {
+        for bad in ["10.0.0.1:", "10.0.0.1:65536", ":1:2x", "fe80::1%no-such"] {
             assert!(resolve(bad).is_err(), "{bad}");
         }
     }

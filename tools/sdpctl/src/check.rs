@@ -308,7 +308,7 @@ fn resolve(peer: &str) -> Result<Vec<SocketAddr>, Step> {
         let advice = "write HOST:PORT, or [ADDRESS]:PORT for IPv6";
         Err(bad("address", Status::Failed, why, advice))
     };
-    match peer.to_socket_addrs() {
+    match sdp::with_numeric_scope(peer).and_then(|peer| peer.to_socket_addrs()) {
         Ok(found) => {
             let mut addrs = Vec::new();
             for addr in found.map(sdp::canonical) {
@@ -512,13 +512,21 @@ mod tests {
 
     #[test]
     fn wants_a_port() {
-        for bad in ["", "10.0.0.1", "10.0.0.1:", ":1:2", "10.0.0.1:65536"] {
+        for bad in [
+            "",
+            "10.0.0.1",
+            "10.0.0.1:",
+            ":1:2",
+            "10.0.0.1:65536",
+            "fe80::1%lo",
+        ] {
             assert!(resolve(bad).is_err(), "{bad}");
         }
         for (peer, addr) in [
             ("10.0.0.1:5", "10.0.0.1:5"),
             ("[::1]:5", "[::1]:5"),
             ("[fe80::1%7]:5", "[fe80::1%7]:5"),
+            ("[fe80::1%lo]:5", "[fe80::1%1]:5"),
             // Routes, GIDs and sockets treat it as IPv4.
             ("[::ffff:10.0.0.1]:5", "10.0.0.1:5"),
         ] {

@@ -2,6 +2,7 @@
 
 //! SDP sockets used by the tool itself.
 
+use std::ffi::CString;
 use std::io;
 use std::mem::size_of;
 use std::net::{
@@ -81,6 +82,28 @@ pub(crate) fn canonical(addr: SocketAddr) -> SocketAddr {
         IpAddr::V4(ip) => SocketAddr::from((ip, addr.port())),
         // Keeps the scope.
         IpAddr::V6(_) => addr,
+    }
+}
+
+/// Replaces the name of an interface in the scope of an address by its number: `fe80::1%eth0`. The
+/// standard library parses numbers only.
+///
+/// # Errors
+///
+/// Those of if_nametoindex().
+pub(crate) fn with_numeric_scope(host: &str) -> io::Result<String> {
+    let Some((address, rest)) = host.split_once('%') else {
+        return Ok(host.into());
+    };
+    let (scope, rest) = rest.split_at(rest.find(']').unwrap_or(rest.len()));
+    if scope.parse::<u32>().is_ok() {
+        return Ok(host.into());
+    }
+    let name = CString::new(scope)?;
+    // SAFETY: The name is a string.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(io::Error::last_os_error()),
+        number => Ok(format!("{address}%{number}{rest}")),
     }
 }
 
@@ -216,4 +239,27 @@ pub(crate) fn choose_mode(socket: &impl AsRawFd, mode: u8) -> io::Result<()> {
     let fd = socket.as_raw_fd();
     set(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
     set(fd, SOL_SDP, SDP_ZCOPY_MODE, mode.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scopes_by_name_are_numbers() {
+        // The number of `lo` is always 1.
+        for (host, numeric) in [
+            ("fe80::1%lo", "fe80::1%1"),
+            ("[fe80::1%lo]", "[fe80::1%1]"),
+            ("[fe80::1%lo]:7", "[fe80::1%1]:7"),
+            ("[fe80::1%7]:7", "[fe80::1%7]:7"),
+            ("[fe80::1]:7", "[fe80::1]:7"),
+            ("localhost:7", "localhost:7"),
+        ] {
+            assert_eq!(with_numeric_scope(host).unwrap(), numeric);
+        }
+        for bad in ["fe80::1%", "fe80::1%no-such", "[fe80::1%\0]:7"] {
+            assert!(with_numeric_scope(bad).is_err(), "{bad}");
+        }
+    }
 }
