@@ -82,8 +82,10 @@ class What(unittest.TestCase):
         inside = {queue.name: item.tests for queue in queues for item in queue.items if isinstance(item, GroupItem)}
         self.assertEqual(inside["debug.one"], ["stress/churn"])
         self.assertEqual(inside["stock.two"], groups["stress"])
-        everything = Plan(False, [], [1], groups, {}).queues(KERNELS[1:2])[0].items
-        self.assertEqual([item.tests for item in everything if isinstance(item, GroupItem)], [groups["stress"]])
+        debug = KERNELS[1]
+        for kernel, expected in ((debug, groups["stress"]), (debug.with_siw(), ["stress/churn"])):
+            everything = Plan(False, [], [1], groups, {}).queues([kernel])[0].items
+            self.assertEqual([item.tests for item in everything if isinstance(item, GroupItem)], [expected])
 
     def test_only_a_run_of_everything_is_long(self) -> None:
         groups = {group: [f"{group}/a"] for group in LONG_GROUPS}

@@ -40,8 +40,8 @@ LONGEST = "stock.one.selftest"
 # kernels: the same tests run on the newest one.
 SERIES_SCALE = 0.5
 # Tests with hundreds of connections, which take a fifth of the time of the selftests on the
-# debug kernel: in `make test` only the stock kernel runs them. Other tests run fewer connections
-# under the checkers.
+# debug kernel: in `make test` only the stock kernel runs them, and over soft-iWARP in `make test-all`.
+# Other tests run fewer connections under the checkers.
 MANY_CONNECTIONS = ("missing/many_that_wait_stop_nobody", "stress/streams_on_200_connections")
 # The states in which `make test` compares a socket with TCP's on the debug kernel. The others take
 # a tenth of the time of its tests on one machine; their calls take the module's locks in the same
@@ -159,15 +159,20 @@ class Plan:
             and not (self.core and kernel.series)
             and self.wants(f"{prefix}.{t.name}")]
         for way, parameters in self.ways(kernel, count):
-            left_out = self.left_out() if self.core and kernel.kind == "debug" else ()
+            left_out = self.left_out(kernel)
             items += self.suite(kernel, f"{prefix}.{way}", parameters, self.groups_of(kernel, way), left_out)
         if kernel.name == "debug" and count == self.counts[0] and self.wants("kunit"):
             items.append(KunitItem("kunit"))
         return Queue(kernel, count, items, self.times)
 
-    def left_out(self) -> Collection[str]:
-        """The selftests that `make test` does not run on the debug kernel."""
-        return {*MANY_CONNECTIONS, *self.groups.get("astcp", [])} - COMPARED_STATES
+    def left_out(self, kernel: Kernel) -> Collection[str]:
+        """The selftests that do not run there: on the debug kernel, many connections over soft-iWARP take longer
+        than a test may, and `make test` leaves out more."""
+        if kernel.kind != "debug":
+            return ()
+        if self.core:
+            return {*MANY_CONNECTIONS, *self.groups.get("astcp", [])} - COMPARED_STATES
+        return MANY_CONNECTIONS if kernel.adapter == "siw" else ()
 
     def groups_of(self, kernel: Kernel, way: str) -> Iterable[str]:
         """The groups of the selftests that run there in that way."""
