@@ -406,3 +406,17 @@ impl RawAddr {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn a_socket_has_the_cookie_of_its_namespace() {
+        let socks = [libc::AF_INET, libc::AF_INET6].map(|family| open(family).unwrap());
+        let cookies = socks.map(|sock| netns_cookie(sock.as_raw_fd()).unwrap());
+        assert_eq!(cookies[0], cookies[1]);
+    }
+}
