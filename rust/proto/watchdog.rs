@@ -82,7 +82,11 @@ impl Watchdog {
             is_over(self.looks, unanswered_ms) || (waits && is_over(self.idle_looks, user_ms));
         // The first check may have come right after the send.
         self.looks = self.looks.saturating_add(1);
-        self.idle_looks = self.idle_looks.saturating_add(waits.into());
+        // While the adapter does not answer, only the limit for it applies.
+        let is_answered = oldest.is_none() || !same_oldest;
+        self.idle_looks = self
+            .idle_looks
+            .saturating_add((waits && is_answered).into());
         too_long
     }
 

@@ -80,6 +80,20 @@ fn other_messages_are_no_progress() {
     assert_eq!(too_long, Some(10));
 }
 
+/// A short outage of the link does not count for the user's limit, which may be shorter.
+#[test]
+fn an_outage_is_not_the_peer() {
+    let mut watch = Watchdog::default();
+    for oldest in [None, Some(9), Some(9), Some(9), Some(9), None] {
+        let sight = Sight {
+            oldest,
+            waits: true,
+            taken: 100,
+        };
+        assert!(!watch.is_too_long(sight, 3000));
+    }
+}
+
 #[test]
 fn the_peer_is_woken_later_each_time() {
     let mut watch = Watchdog {
