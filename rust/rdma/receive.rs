@@ -22,7 +22,7 @@ const PART_ORDER: u32 = 3;
 pub(super) const PAGE_BYTES: u32 = PAGE_SIZE as u32;
 
 /// Fragments that were read or stayed empty, for reuse by later receives: new pages would have to be
-/// cleared. They are whole pages, of the size of the last receives.
+/// cleared. They are whole pages, of the size of a fragment of the present receives.
 pub(crate) struct Spares([Option<Frag>; MAX_PARTS]);
 
 impl Spares {
@@ -30,10 +30,13 @@ impl Spares {
         Self([const { None }; MAX_PARTS])
     }
 
-    /// Keeps the pages of `used`, if nobody else uses them, and there is room.
-    pub(crate) fn put(&mut self, used: Frag) {
+    /// Keeps the pages of `used`, if receives of `bytes` have fragments of their size, nobody else
+    /// uses them, and there is room.
+    pub(crate) fn put(&mut self, used: Frag, bytes: u32) {
         let place = self.0.iter_mut().find(|place| place.is_none());
-        if let (Some(place), Some(whole)) = (place, used.into_whole()) {
+        let whole = used.into_whole();
+        let fitting = whole.filter(|whole| whole.len() == bytes.min(PART_BYTES));
+        if let (Some(place), Some(whole)) = (place, fitting) {
             *place = Some(whole);
         }
     }
@@ -187,19 +190,19 @@ impl Receive {
     }
 
     /// The `len` bytes behind the first `skip`, as fragments; fragments without such bytes go to
-    /// `spares`.
+    /// `spares`, for receives of `bytes`.
     pub(crate) fn into_payload(
         self,
         skip: u32,
         len: u32,
-        spares: &mut Spares,
+        (spares, bytes): (&mut Spares, u32),
     ) -> [Option<Frag>; MAX_PARTS] {
         let mut skip = skip;
         let mut left = len;
         let mut part = |part: Mapped<Incoming>| {
             let mut frag = part.into_frag();
             if left == 0 {
-                spares.put(frag);
+                spares.put(frag, bytes);
                 return None;
             }
             let skipped = skip.min(frag.len());

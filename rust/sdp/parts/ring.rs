@@ -8,6 +8,7 @@ use kernel::prelude::*;
 use crate::inet::memory;
 use crate::inet::sock::Sk;
 use crate::kern::errno::ENOBUFS;
+use crate::mm::frag::Frag;
 use crate::proto::hello::BUFS_MIN;
 use crate::proto::resize::{
     OwnReceives,
@@ -61,6 +62,17 @@ impl Ring {
             spares: Spares::new(),
             repost_due: false,
         }
+    }
+
+    /// The spares, and the size of the receives for which they are.
+    pub(in crate::sdp) fn spares(&mut self) -> (&mut Spares, u32) {
+        (&mut self.spares, self.receives.bytes())
+    }
+
+    /// Keeps the pages of `used`, whose bytes were read, for the next receives.
+    pub(in crate::sdp) fn keep(&mut self, used: Frag) {
+        let (spares, bytes) = self.spares();
+        spares.put(used, bytes);
     }
 
     /// Charges the receives that a new connection begins with; returns the size of each.

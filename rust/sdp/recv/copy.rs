@@ -38,7 +38,7 @@ impl Reader<'_> {
                 let glance = &self.sock.glance;
                 let rx = &mut self.inq.queue;
                 if let Some((frag, truesize)) = rx.change(&glance.unread, |rx| rx.consume(got)) {
-                    self.ring.spares.put(frag);
+                    self.ring.keep(frag);
                     self.release(truesize);
                 }
                 self.inq.taken(got, glance);

@@ -149,7 +149,7 @@ impl Receiver<'_> {
     ) -> Result<(), Fatal> {
         let arrived = self.sock.sk().arrival_time();
         let mut unused = memory.len();
-        let parts = memory.into_payload(skip, len, &mut self.ring.spares);
+        let parts = memory.into_payload(skip, len, self.ring.spares());
         for frag in parts.into_iter().flatten() {
             let charge = unused.min(PART_BYTES);
             unused -= charge;

@@ -51,7 +51,7 @@ impl Receiver<'_> {
         let (_, flags) = self.gfp;
         let mut unused = receive.len();
         let (skip, len) = (message.payload_offset, message.payload_len);
-        let parts = receive.into_payload(skip, len, &mut self.ring.spares);
+        let parts = receive.into_payload(skip, len, self.ring.spares());
         for frag in parts.into_iter().flatten() {
             let charge = unused.min(PART_BYTES);
             unused -= charge;
