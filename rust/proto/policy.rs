@@ -47,7 +47,8 @@ pub struct Tail {
     pub cork: bool,
     /// The send that filled it had MSG_MORE.
     pub more: bool,
-    /// TCP_CORK or MSG_MORE has held it back for the longest time that they may.
+    /// TCP_CORK or MSG_MORE must not hold it back any more: the longest time is over, or the
+    /// program has set TCP_NODELAY.
     pub held_too_long: bool,
     /// One of its bytes is urgent.
     pub urgent: bool,

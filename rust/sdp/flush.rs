@@ -258,8 +258,8 @@ impl Flush<'_> {
     /// Asks the peer for larger receives, if more bytes wait than its present receives take. If the
     /// peer had no memory for them, asks again after some time.
     fn ask_for_larger(&mut self) -> Result<(), Fatal> {
-        // Do not ask again while the peer has no room for payload: the transmit watchdog would
-        // count the new request as progress of the peer.
+        // Do not ask again while the peer has no room for payload: the request would take a credit,
+        // and larger receives are of no use yet.
         let may_again = self.output.may_post(Class::Payload, CONTROL_PLACES);
         let out = &mut *self.output.out;
         let again = may_again && ms_since(out.asked_at) >= ASK_AGAIN_MS;

@@ -183,8 +183,8 @@ pub(crate) fn close_message(guard: &mut SockGuard<'_>) {
     flush(guard);
 }
 
-/// Sends the bytes that wait, as `__tcp_sock_set_nodelay()`: TCP_CORK and MSG_MORE hold back only the
-/// bytes of later sends.
+/// Sends the bytes that wait, as `__tcp_sock_set_nodelay()`: TCP_CORK and MSG_MORE hold back only
+/// bytes that are sent after these are gone.
 pub(in crate::sdp) fn push(guard: &mut SockGuard<'_>) {
     let out = &mut guard.conn().out;
     if !out.queue.is_empty() {
