@@ -44,6 +44,7 @@ use crate::out;
 use crate::sdp;
 use crate::units;
 use uapi::nl;
+use uapi::socket::AF_INET_SDP;
 
 /// Default port of the other side.
 pub(crate) const PORT: u16 = 27027;
@@ -84,10 +85,12 @@ pub(crate) fn run(cli: &Cli, args: &BenchArgs) -> Result<ExitCode, Fail> {
 
 /// A failure of a socket.
 fn failed(what: impl std::fmt::Display, e: &io::Error) -> Fail {
-    match e.raw_os_error() {
-        Some(libc::EAFNOSUPPORT) => sdp::no_family(),
-        _ => Fail::io(what, e),
-    }
+    // IPv6 alone may be missing.
+    let no_sdp = match e.raw_os_error() {
+        Some(libc::EAFNOSUPPORT) => sdp::usable(AF_INET_SDP, 0).err(),
+        _ => None,
+    };
+    no_sdp.unwrap_or_else(|| Fail::io(what, e))
 }
 
 /// The addresses of a host, with an optional port.

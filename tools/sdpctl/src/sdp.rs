@@ -65,7 +65,7 @@ pub(crate) fn usable(family: i32, protocol: i32) -> Result<(), Fail> {
 
 /// Why a socket of the module's families fails with `EAFNOSUPPORT`. A filter of system calls may use
 /// the same error.
-pub(crate) fn no_family() -> Fail {
+fn no_family() -> Fail {
     match netlink::is_loaded() {
         false => Fail::NotLoaded,
         true => Fail::Other(format!(
