@@ -377,12 +377,7 @@ impl Twin {
     ///
     /// `EBADF` if another thread has closed the TCP socket meanwhile.
     pub(crate) fn replace(self) -> io::Result<()> {
-        let flags = watched::keep_during(self.fd, || {
-            // keep_during() may have waited long for its lock, and another thread may have opened
-            // another file meanwhile.
-            if File::of(self.fd)? != self.tcp {
-                return Err(io::Error::from_raw_os_error(libc::EBADF));
-            }
+        let flags = watched::keep_during(self.fd, self.tcp, || {
             // SAFETY: The commands return integers. Both are descriptors of the program; the old
             // file is closed as by dup2().
             unsafe {

@@ -3,6 +3,7 @@
 //! Sockets that are added to an epoll before they are replaced: epoll drops a closed file, so the
 //! replacement must be added.
 
+use std::io;
 use std::os::fd::RawFd;
 
 use libc::epoll_event;
@@ -68,19 +69,29 @@ pub(crate) fn forget(epoll: RawFd, fd: RawFd) {
     all.retain(|w| (w.epoll, w.fd) != (epoll, fd));
 }
 
-/// Has `replace` replace the descriptor's socket, and keeps the descriptor in its epoll sets. An
-/// epoll that was closed and whose descriptor was reused does not contain the socket and is left
-/// out.
-pub(crate) fn keep_during<T>(fd: RawFd, replace: impl FnOnce() -> T) -> T {
+/// Has `replace` replace the descriptor's socket `file`, and keeps the descriptor in its epoll
+/// sets. An epoll that was closed and whose descriptor was reused does not contain the socket and is
+/// left out.
+///
+/// # Errors
+///
+/// `EBADF` if the descriptor is another file meanwhile; those of `replace`.
+pub(crate) fn keep_during<T>(
+    fd: RawFd,
+    file: File,
+    replace: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
     // Until the end, so that a thread that adds the socket meanwhile sees that it was replaced.
     let noted = &mut *noted();
     // Not before the lock: another thread may open another file while this one waits.
-    let file = File::of(fd).ok();
+    if File::of(fd)? != file {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
     let all = &mut noted.watches;
     let mut taken: Vec<Watch> = all.iter().filter(|w| w.fd == fd).copied().collect();
     all.retain(|w| w.fd != fd);
     taken.retain(|w| {
-        if Some(w.file) != file {
+        if w.file != file {
             return false;
         }
         let mut event = w.event;
@@ -94,7 +105,8 @@ pub(crate) fn keep_during<T>(fd: RawFd, replace: impl FnOnce() -> T) -> T {
         add(watch);
     }
     noted.replaced.retain(|r| r.fd != fd);
-    if let (Some(before), Ok(after)) = (file, File::of(fd)) {
+    if let Ok(after) = File::of(fd) {
+        let before = file;
         let both = Replaced { fd, before, after };
         noted.replaced.extend((before != after).then_some(both));
     }
